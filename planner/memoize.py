@@ -55,8 +55,11 @@ def memoize(
     key: Callable[..., Hashable] | None = None,
     on: Callable[[Any], object] | None = None,
 ) -> Any:
-    """Returns a function whose results are kept. `bytes_of` gives the size of a result, `key` what it depends
-    on; with `on`, results are kept on the object that `on` returns for the first argument."""
+    """Returns a function whose results are kept.
+
+    `bytes_of` gives the size of a result, `key` what it depends on; with `on`, results are kept on the object
+    that `on` returns for the first argument.
+    """
     if function is not None:
         return _memoize_bounded(function, most_bytes, bytes_of, key)
     if on is not None:

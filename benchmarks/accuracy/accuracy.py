@@ -24,7 +24,7 @@ import numpy as np
 import testbed
 from testbed import TestbedPoint
 
-from planner.servers.validation.testbed import BASELINES, one_worker
+from planner.servers.validation.testbed import BASELINES, measure_one_worker
 from planner.simulator import Prediction, simulate
 from planner.simulator.cluster import Cluster
 from planner.simulator.policy import Multiplexed
@@ -132,7 +132,7 @@ def compare(point: TestbedPoint) -> Result:
     noise = point.spread
     if math.isnan(noise):
         noise = measurement_spread(profile, cluster, policy, window_s=point.window_s / point.runs)
-    result = one_worker(profile, cluster, policy)
+    result = measure_one_worker(profile, cluster, policy)
     baselines = {name: baseline(result, point.workers) for name, baseline in BASELINES.items()}
     return Result(point, predict(point, MODEL), noise, baselines)
 

@@ -43,11 +43,11 @@ from planner.report.output import emit
 from planner.report.validation import validation_tables
 from planner.servers.ordering.graph import StepGraph
 from planner.servers.ordering.strategies import tac_order, tic_order
-from planner.servers.orders import compare_orders, order_cluster
+from planner.servers.orders import cluster_with_straggler, compare_orders
 from planner.servers.parameter_servers import ParameterServers
 from planner.servers.partition.costs import StageChoice, stage_split
 from planner.servers.partition.layers import constants_for
-from planner.servers.partition.search import PartitionRequest, partition, reading_price
+from planner.servers.partition.search import PartitionRequest, partition, read_cost_s_per_byte
 from planner.servers.partition.stages import stages_of
 from planner.servers.synthesis import profile_for
 from planner.servers.validation.prophet import GIVEN, PUSH_S, mean_step, worker_samples_per_s
@@ -128,7 +128,7 @@ def sync_training() -> None:
         compute_s = float(profile.durations_s.mean(axis=0)[profile.resource == WORKER].sum())
         size = float(profile.bytes[profile.is_transfer].sum())
         for rho in (0.05, 1.0, 20.0):
-            cluster = order_cluster(4, 1, 4 * size / compute_s / rho)
+            cluster = cluster_with_straggler(4, 1, 4 * size / compute_s / rho)
             result = compare_orders(profile, cluster, ["tic"], barrier=True)
             none, tic = result.results
             print(
@@ -150,7 +150,7 @@ def alternatives() -> None:
             errors = []
             for gbit, published in zip(given["gbit_per_s"], given[system], strict=True):
                 bandwidth = gbit * GBIT_BYTES_PER_S
-                cluster = order_cluster(given["workers"], 1, bandwidth)
+                cluster = cluster_with_straggler(given["workers"], 1, bandwidth)
                 result = worker_samples_per_s(
                     profile, instead.get(system, system), cluster, bandwidth, push_s=push_s, pull_s=pull_s
                 )
@@ -230,7 +230,7 @@ def copies_pay_below(hardware: str, outputs: int, shape: tuple[int, int, int]) -
     remote = (workers - 1) / workers * BYTES_PER_ELEMENT / c.nic_bytes_per_s  # seconds an element
     latency = 2 * c.latency_s[-1] / c.threads
     read = (workers - 1) * outputs * BYTES_PER_ELEMENT
-    price = reading_price(c, USUAL, *shape)
+    price = read_cost_s_per_byte(c, USUAL, *shape)
     return (outputs * remote + latency) / (read * price - remote)
 
 

@@ -32,8 +32,10 @@ CLOSE = 0.02  # of the prediction: nothing to explain
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """An assumption that would explain the run if it alone were wrong by a factor. `wait_share`: the share of
-    a step spent waiting for input."""
+    """An assumption that would explain the run if it alone were wrong by a factor.
+
+    `wait_share`: the share of a step spent waiting for input.
+    """
 
     name: str  # device, network or input
     times: float

@@ -101,8 +101,10 @@ def settle_ties(outcome: Outcome, contest: Contest, cases: Cases, evaluate: Eval
 def possible_ties(
     outcome: Outcome, contest: Contest, cases: Cases, among: Sequence[int] | None = None
 ) -> list[int]:
-    """Plans not yet simulated in full that could win a tie at their upper bounds, as indices. The narrowest
-    range comes first; `among` restricts the plans."""
+    """Plans not yet simulated in full that could win a tie at their upper bounds, as indices.
+
+    The narrowest range comes first; `among` restricts the plans.
+    """
     request, worth = cases.request, contest.worth
     final = [cases.scored(contest.plans[i], outcome.scores[i]) for i in sorted(outcome.long)]
     feasible = within_limits([plan for plan in final if plan.samples_per_s > 0], request)
@@ -132,8 +134,10 @@ def possible_ties(
 
 
 def fp32_variant(chosen: ScoredPlan, simulations: Simulations) -> ScoredPlan | None:
-    """Scores the chosen plan in fp32, in smaller micro-batches if needed. None if the request names a format
-    or fp32 does not fit."""
+    """Scores the chosen plan in fp32, in smaller micro-batches if needed.
+
+    None if the request names a format or fp32 does not fit.
+    """
     request, plan = simulations.request, replace(chosen.plan, precision=FP32)
     if request.formats is not None or request.profile is not None or chosen.plan.precision == FP32:
         return None

@@ -37,8 +37,10 @@ GPU_COUNTS = (2, 4, 8)  # of one machine, tried where one GPU is too small
 
 @dataclass(frozen=True, slots=True)
 class FitRow:
-    """One training method on one GPU, with the cheapest machine that has it. `gpus` is the fewest that hold
-    the model with FSDP; None: more than eight."""
+    """One training method on one GPU, with the cheapest machine that has it.
+
+    `gpus` is the fewest that hold the model with FSDP; None: more than eight.
+    """
 
     gpu: str
     method: str
@@ -157,8 +159,11 @@ def offers(request: Request) -> list[Hardware]:
 
 
 def _leanest_plan(cases: Cases) -> tuple[Hardware, Plan, bool, float]:
-    """Machine, plan with the least recompute, whether it fits, and its peak bytes. If none fits, the plan
-    that needs the least memory. Offload takes the cheapest machine with enough host memory."""
+    """Machine, plan with the least recompute, whether it fits, and its peak bytes.
+
+    If none fits, the plan that needs the least memory. Offload takes the cheapest machine with enough host
+    memory.
+    """
     request, model = cases.request, cases.model
     machines = offers(request)
     tried = []

@@ -150,8 +150,10 @@ class Simulation(Shown):
 
 
 def one_plan(request: Request, *, joined: bool = False) -> Plan:
-    """The single plan that a request names; raises an error for several values. `joined`: other worker counts
-    follow, so devices are connected even for one worker."""
+    """The single plan that a request names; raises an error for several values.
+
+    `joined`: other worker counts follow, so devices are connected even for one worker.
+    """
     model = model_of(request)
     kind = one_machine(request)
     if request.recordings is not None and (words := request.recordings.mismatch_reason(kind)):
@@ -254,8 +256,11 @@ def _with_fitting_batch(plan: Plan, request: Request, model: Model) -> Plan:
 
 
 def usual_exchange(request: Request, site: Site, *, joined: bool = False) -> str:
-    """Name of the default strategy: one device alone, several by all-reduce. Servers are used if the request
-    sets them, a recording has them, or the fabric is unknown. `joined`: see `one_plan`."""
+    """Name of the default strategy: one device alone, several by all-reduce.
+
+    Servers are used if the request sets them, a recording has them, or the fabric is unknown. `joined`: see
+    `one_plan`.
+    """
     meant = allowed_strategies(request)
     recorded = False
     if request.profile is not None:

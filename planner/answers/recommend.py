@@ -65,9 +65,12 @@ def recommend_for(
     suggest: bool = True,
     refine: bool = True,
 ) -> Recommendation:
-    """Recommends a plan for a request. `exhaustive` simulates every feasible plan; `trials` samples the space
-    with optuna, in a `study` that can be resumed. `on_improvement` receives the best plan so far. `suggest`
-    adds limits that work to a refusal; `refine` tries other settings on the recommended machines."""
+    """Recommends a plan for a request.
+
+    `exhaustive` simulates every feasible plan; `trials` samples the space with optuna, in a `study` that can
+    be resumed. `on_improvement` receives the best plan so far. `suggest` adds limits that work to a refusal;
+    `refine` tries other settings on the recommended machines.
+    """
     cases = Cases(request, model_of(request), load())
     with executor_of(executor, jobs) as pool:
         simulations = Simulations(cases, pool)

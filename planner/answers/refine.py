@@ -66,8 +66,10 @@ def _machine_and_workers(plan: Plan) -> tuple[str, int]:
 def _possible_winners(
     decision: Decision, contest: Contest, cases: Cases, tried: Container[tuple[str, int]]
 ) -> Iterator[Plan]:
-    """Yields plans that may win once they are refined. They use other powers of two of sharded machines, or
-    other machines that sharding would speed up."""
+    """Yields plans that may win once they are refined.
+
+    They use other powers of two of sharded machines, or other machines that sharding would speed up.
+    """
     request, chosen, best = cases.request, decision.recommended, dict[int, Plan]()
     if EXCHANGES.tier(chosen.plan.exchange) is Tier.CONTENDER:
         return
@@ -114,8 +116,10 @@ def settings_changed(plan: Plan) -> tuple[int, int]:
 
 
 def _simplest_fast_plan(chosen: ScoredPlan, simulations: Simulations) -> ScoredPlan:
-    """The plan with the least setup effort on the same machines that is about as fast. Few micro-batches and
-    little recompute are preferred."""
+    """The plan with the least setup effort on the same machines that is about as fast.
+
+    Few micro-batches and little recompute are preferred.
+    """
     cases, request, plan = simulations.cases, simulations.request, chosen.plan
     if request.profile is not None or EXCHANGES.tier(plan.exchange) is Tier.CONTENDER:
         return chosen

@@ -199,8 +199,10 @@ def calibrate_accelerator(
 def accelerator_tables(
     measured: AcceleratorCalibration, name: str, usd_per_hour: float | None = None
 ) -> dict[str, Any]:
-    """Hardware-file tables of a measured accelerator. Peaks are unknown: achieved rates replace them,
-    marked as measured."""
+    """Hardware-file tables of a measured accelerator.
+
+    Peaks are unknown: achieved rates replace them, marked as measured.
+    """
     source = measured_source(f"planner calibrate compute, {measured.software}")
     tflops = {format: flops / 1e12 for format, flops in measured.matmul_flops.items()}
     device = {

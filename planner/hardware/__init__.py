@@ -44,9 +44,11 @@ class Source(Struct, forbid_unknown_fields=True, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """An accelerator, or all cores of a CPU machine taken together. `name` is the key in
-    `hardware/devices.toml`. For a CPU machine `cores` are the physical cores, `flops` the peaks of all of
-    them and `memory_bytes` the machine's memory."""
+    """An accelerator, or all cores of a CPU machine taken together.
+
+    `name` is the key in `hardware/devices.toml`. For a CPU machine `cores` are the physical cores, `flops`
+    the peaks of all of them and `memory_bytes` the machine's memory.
+    """
 
     name: str
     kind: Literal["gpu", "cpu"]
@@ -79,11 +81,14 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """The links between the devices of one machine. `bytes_per_s` is the rate of one device over all its
-    links, each way. A `switch` joins all devices at that rate, a `mesh` each device to some others; traffic
-    between `pairs` gets `between_bytes_per_s`; `pcie` is the host's tree. `curve` names measured collectives
-    (`planner.parallel.collectives`), `allreduce_bytes_per_s` is the bus bandwidth of a large all-reduce
-    over all devices, `machines` the number of machines in one domain (18 in a rack of GB200)."""
+    """The links between the devices of one machine.
+
+    `bytes_per_s` is the rate of one device over all its links, each way. A `switch` joins all devices at that
+    rate, a `mesh` each device to some others; traffic between `pairs` gets `between_bytes_per_s`; `pcie` is
+    the host's tree. `curve` names measured collectives (`planner.parallel.collectives`),
+    `allreduce_bytes_per_s` is the bus bandwidth of a large all-reduce over all devices, `machines` the number
+    of machines in one domain (18 in a rack of GB200).
+    """
 
     kind: Link
     topology: Topology
@@ -100,10 +105,12 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True)
 class KernelRates:
-    """A device's rates by kind of kernel, from which steps are synthesized. `rates` are per kernel kind
-    (conv1x1, conv3x3, conv, fc: multiply-adds per second; memory: bytes per second); `overhead_s` is the
-    fixed cost of one op, `median_error` that of the fit. In `hardware/kernels.toml` a CPU's rates may be per
-    core (`per_core = true`)."""
+    """A device's rates by kind of kernel, from which steps are synthesized.
+
+    `rates` are per kernel kind (conv1x1, conv3x3, conv, fc: multiply-adds per second; memory: bytes per
+    second); `overhead_s` is the fixed cost of one op, `median_error` that of the fit. In
+    `hardware/kernels.toml` a CPU's rates may be per core (`per_core = true`).
+    """
 
     rates: Mapping[str, float]
     overhead_s: float
@@ -152,8 +159,11 @@ NO_PRICE = Price(None, None, region="", as_of="", basis="measured", source="")
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """One kind of machine. `sources` gives the origin of figures (on_demand, spot, nic_burst, nic_baseline,
-    flow, machine, rdma, status); unpublished figures are None."""
+    """One kind of machine.
+
+    `sources` gives the origin of figures (on_demand, spot, nic_burst, nic_baseline, flow, machine, rdma,
+    status); unpublished figures are None.
+    """
 
     name: str
     device: Device
@@ -215,8 +225,10 @@ class Hardware:
         return (rates[1] or rates[0]) if network == "burst" else (rates[0] or rates[1])
 
     def price_in(self, region: str | None, *, spot: bool = False) -> Price | None:
-        """Price in a named region, the `cheapest` or the main one (None); None if not sold there. A user's
-        own machine costs the same in every region."""
+        """Price in a named region, the `cheapest` or the main one (None); None if not sold there.
+
+        A user's own machine costs the same in every region.
+        """
         if region is None or self.ownership is not None:
             return self.price
         if region != CHEAPEST:
@@ -226,12 +238,14 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """The machines of a request by name, and the terms on which they are rented. Plans hold names of machines
-    only; everything that depends on the request's network, bandwidth, region and spot is looked up here.
-    `bandwidth_bytes_per_s` replaces the rate of every NIC. `own` machines (of the user's files, or of a
-    recorded profile) hide those of the same name in the catalog. `rdma`: whether collectives between
-    machines bypass the kernel; None: where the machine can. `own_usd_per_hour` replaces the price of one's
-    own machines and of those without a price."""
+    """The machines of a request by name, and the terms on which they are rented.
+
+    Plans hold names of machines only; everything that depends on the request's network, bandwidth, region and
+    spot is looked up here. `bandwidth_bytes_per_s` replaces the rate of every NIC. `own` machines (of the
+    user's files, or of a recorded profile) hide those of the same name in the catalog. `rdma`: whether
+    collectives between machines bypass the kernel; None: where the machine can. `own_usd_per_hour` replaces
+    the price of one's own machines and of those without a price.
+    """
 
     network: Network = "baseline"
     bandwidth_bytes_per_s: float | None = None

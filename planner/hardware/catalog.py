@@ -208,8 +208,10 @@ def is_machine_name(words: str) -> bool:
 
 @memoize
 def find_device(words: str) -> Device | None:
-    """Finds a device by its name or that of a machine; None if unknown. CPUs are found by machine only,
-    because a CPU's name does not tell the number of cores."""
+    """Finds a device by its name or that of a machine; None if unknown.
+
+    CPUs are found by machine only, because a CPU's name does not tell the number of cores.
+    """
     if not words:
         return None
     if is_machine_name(words):

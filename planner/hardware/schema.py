@@ -109,8 +109,11 @@ class MachineEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class DeviceEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A device. A GPU's peaks are `tflops` by format, or for short `fp32_tflops` and `tensor_tflops` (fp16);
-    a CPU's follows from cores, clock and FLOP per cycle. Memory is `memory_bytes` or `memory_gib`."""
+    """A device.
+
+    A GPU's peaks are `tflops` by format, or for short `fp32_tflops` and `tensor_tflops` (fp16); a CPU's
+    follows from cores, clock and FLOP per cycle. Memory is `memory_bytes` or `memory_gib`.
+    """
 
     kind: Literal["gpu", "cpu"]
     vendor: str = ""

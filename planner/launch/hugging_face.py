@@ -102,8 +102,10 @@ def accelerate_config(launch: Launch) -> dict[str, Any]:
 
 
 def accelerate_environment(launch: Launch) -> dict[str, str]:
-    """Environment variables that `accelerate launch` would set for its processes. Strategies beside tensor or
-    pipeline parallelism, or unknown to accelerate, are left to the script."""
+    """Environment variables that `accelerate launch` would set for its processes.
+
+    Strategies beside tensor or pipeline parallelism, or unknown to accelerate, are left to the script.
+    """
     recipe = launch.recipe
     if recipe.mesh or recipe.strategy not in STRATEGIES:
         launch = replace(launch, recipe=replace(recipe, strategy="ddp", offload=()))

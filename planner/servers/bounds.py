@@ -24,7 +24,7 @@ import numpy as np
 from planner.memoize import get_or_make_on
 from planner.parallel.data import Job
 from planner.parallel.plan import flow_limit_bytes_per_s, host_cores
-from planner.servers.lowering import UNRANKED, replica_span, replica_step, schedule_step
+from planner.servers.lowering import UNRANKED, order_step_transfers, replica_span, replica_step
 from planner.servers.ordering import STRATEGIES
 from planner.simulator.bounds import Kinds, StepBounds, evaluate_steps
 from planner.simulator.paths import OpGraph, graph_of
@@ -55,7 +55,7 @@ def _group_key(job: Job) -> Hashable:
     exchange, site = _parameter_servers(job), job.site
     span = replica_span(exchange, job.computation, site)
     return (
-        *(id(job.computation), site.hardware.name, exchange.sums_inside(site)),
+        *(id(job.computation), site.hardware.name, exchange.is_summed_per_machine(site)),
         *(exchange.servers, exchange.host is None, exchange.placement, exchange.mode),
         UNRANKED.get(exchange.policy),
         exchange.policy if _has_cut_transfers(exchange) else "",
@@ -70,7 +70,7 @@ class _Group:
     def __init__(self, jobs: Sequence[Job]) -> None:
         exchange, site = _parameter_servers(jobs[0]), jobs[0].site
         worker, market, many = site.hardware, site.market, site.mesh.size
-        machines = exchange.sums_inside(site)
+        machines = exchange.is_summed_per_machine(site)
         self.colocated, self.is_sync = exchange.host is None, exchange.mode == "sync"
         server_hosts = [_parameter_servers(job).server_machine(job.site) for job in jobs]
         workers = [job.site.machines if machines else job.site.replicas for job in jobs]
@@ -88,7 +88,7 @@ class _Group:
         self.flows_s, self.flow_of_plan = np.unique(flow_s, return_inverse=True)
 
         of = (exchange, jobs[0].computation, site)
-        self.profile = schedule_step(*of)[0] if _has_cut_transfers(exchange) else replica_step(*of)
+        self.profile = order_step_transfers(*of)[0] if _has_cut_transfers(exchange) else replica_step(*of)
         graph = graph_of(self.profile)
         busy_s, on_server = self.profile.durations_s.mean(axis=0), self.profile.resource == PS
         self.update_s: Floats = np.bincount(  # of a core, by server
@@ -109,11 +109,13 @@ class _Group:
         is_last = np.array([self.free_nodes <= 1, *(nodes - 1 == server for server in self.hosts)])
         self.size = np.where(is_last, self.last, self.per_node)  # the most workers of a node at each place
         policy = UNRANKED.get(exchange.policy)
-        self.step = StepBounds(self.profile, policy, self._worker_kinds(graph), random=not self.is_sync)
+        self.step = StepBounds(self.profile, policy, self._worker_groups(graph), random=not self.is_sync)
 
-    def _worker_kinds(self, graph: OpGraph) -> Kinds:
-        """Workers that differ in flow rate or in the server on their node, as input for `StepBounds`. Server
-        -1 means that the node holds none."""
+    def _worker_groups(self, graph: OpGraph) -> Kinds:
+        """Groups of identical workers, by flow rate and colocated server, as input for `StepBounds`.
+
+        Server -1 means that the node holds none.
+        """
         uses, flows = graph.uses, len(self.flows_s)
         local = np.repeat((-1, *self.hosts), flows)
         away = np.array([[use.is_transfer and use.channel != server for use in uses] for server in local])
@@ -190,16 +192,18 @@ class _Group:
 def throughput_ceiling(
     exchange: ParameterServers, computation: Computation, site: Site, *, links: bool = True
 ) -> float:
-    """Cheap upper bound on samples per second, looser than `server_throughput_bounds`. No worker is faster
-    than its step without transfers. With `links`, downloads end before the forward pass does and gradients
-    leave after it, over the machine's NIC and one connection per server; server NICs and cores carry all of
-    it. Traffic to a server on the worker's own machine is free. Infinite for replicas that span workers."""
+    """Cheap upper bound on samples per second, looser than `server_throughput_bounds`.
+
+    No worker is faster than its step without transfers. With `links`, downloads end before the forward pass
+    does and gradients leave after it, over the machine's NIC and one connection per server; server NICs and
+    cores carry all of it. Traffic to a server on the worker's own machine is free. Infinite for replicas that
+    span workers.
+    """
     if not site.mesh.is_whole or exchange.policy not in UNRANKED:
         return math.inf
 
     def measure_demand() -> tuple[float, ...]:
-        """Resources of one step: seconds without transfers, on the host and on servers; bytes down, up, and
-        both ways of the server with the most."""
+        """Demands of one step: worker, host and server seconds; bytes down, up, and on the busiest server."""
         step = replica_step(exchange, computation, site)
         busy_s = np.where(step.is_transfer, 0.0, step.durations_s.mean(axis=0))
         cost = busy_s[:, None]
@@ -219,7 +223,7 @@ def throughput_ceiling(
         return computation.batch * alone
     host, servers = exchange.server_machine(site), exchange.servers
     full = min(site.workers, site.devices)
-    together = full if exchange.sums_inside(site) else 1  # devices that send as one
+    together = full if exchange.is_summed_per_machine(site) else 1  # devices that send as one
     senders = full // together  # of a machine
     nic = (site.market.nic_bytes_per_s(site.hardware) or math.inf) / senders
     flow = min(flow_limit_bytes_per_s(site.hardware), flow_limit_bytes_per_s(host))
@@ -236,9 +240,12 @@ def throughput_ceiling(
 
 
 def _devices_per_worker(job: Job) -> float:
-    """Devices that the bounds count as one worker: 1, or a machine's. In sync mode their mean per machine."""
+    """Number of devices that share one parameter-server worker: 1, or those of a machine.
+
+    In sync mode their mean per machine.
+    """
     site = job.site
-    if not _parameter_servers(job).sums_inside(site):
+    if not _parameter_servers(job).is_summed_per_machine(site):
         return 1.0
     full = min(site.workers, site.devices)
     return site.workers / site.machines if _parameter_servers(job).mode == "sync" else float(full)
@@ -266,8 +273,10 @@ def _ratio(capacity: Floats, demand: Floats | float) -> Floats:
 
 
 def _fractional_knapsack(capacity: Floats, kinds: Sequence[tuple[float, Floats]]) -> Floats:
-    """Largest total steps per second within a capacity, serving the least demanding nodes first. Each entry
-    of `kinds` is (demand per step, most steps per second)."""
+    """Largest total steps per second within a capacity, serving the least demanding nodes first.
+
+    Each entry of `kinds` is (demand per step, most steps per second).
+    """
     total, left = np.zeros(capacity.shape), capacity
     for ask, most in sorted(kinds, key=lambda kind: kind[0]):
         rate = np.minimum(most, _ratio(left, ask))

@@ -84,6 +84,7 @@ def fit_overhead(sizes: npt.ArrayLike, delays_s: npt.ArrayLike, source: str = ""
     scale = max(float(x.max()), 1.0)
 
     def residuals(theta: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Scaled residuals of the linear fit, as input for scipy's least_squares."""
         return np.asarray((theta[0] * x / scale + theta[1] - y) / typical)
 
     start = [max(float(np.median(y[x >= np.median(x)])), 1e-9), max(float(np.median(y)), 1e-9)]
@@ -139,7 +140,7 @@ def parse_overhead(text: str) -> tuple[float, float]:
 def isolated_delays(
     profile: Profile, bandwidth_bytes_per_s: float, resource: int = DOWNLINK
 ) -> list[tuple[int, float]]:
-    """Delays of transfers that had their link to themselves, as (bytes, seconds beyond bytes / bandwidth)."""
+    """Overheads of transfers without concurrent ones, as (bytes, seconds beyond bytes / bandwidth)."""
     out = []
     for step in range(profile.steps):
         streams = recorded_streams(profile, step, resource)
@@ -164,9 +165,12 @@ MAX_STEPS = 40
 
 @dataclass(frozen=True, slots=True)
 class WindowFit:
-    """Inferred flow-control window; infinite if no preemption is seen, then WIN is at least `largest_bytes`.
-    Errors are mean distances of end times relative to the time the transfers took together.
-    `step_windows_bytes` are the windows that fit single steps best: WIN moves with the connection."""
+    """Inferred HTTP/2 flow-control window (WIN); infinite if no transfer preempted another.
+
+    Without preemption WIN is at least `largest_bytes`. Errors are mean distances of end times relative to the
+    time the transfers took together. `step_windows_bytes` are the windows that fit single steps best: WIN
+    moves with the connection.
+    """
 
     window_bytes: float
     largest_bytes: int
@@ -220,7 +224,7 @@ DIRECTIONS = {"downlink": DOWNLINK, "uplink": UPLINK}
 
 
 def load_profiles(paths: Sequence[Path | str]) -> list[Profile]:
-    """Loads profile files; all RunMetadata files together become the steps of one further profile."""
+    """Loads profile files, and all RunMetadata files as the steps of one more profile."""
     profiles: list[Profile] = []
     traces: list[Path | str] = []
     for path in paths:
@@ -247,7 +251,7 @@ def calibrate_window(
 ) -> dict[str, WindowFit]:
     """Infers the flow-control window per direction from one-worker profiles or RunMetadata files."""
     profiles = load_profiles(paths)
-    wire = Wire(_known_bandwidth(profiles, bandwidth_bytes_per_s), inf, 0.0, alpha_s_per_byte, beta_s)
+    wire = Wire(_bandwidth_or_recorded(profiles, bandwidth_bytes_per_s), inf, 0.0, alpha_s_per_byte, beta_s)
     fits = {}
     for name, resource in DIRECTIONS.items():
         having = [profile for profile in profiles if (profile.resource == resource).sum() > 1]
@@ -272,7 +276,7 @@ def calibrate_overhead(
             continue
         source = "isolated transfers of profiles"
         for profile in load_profiles([path]):
-            bandwidth = _known_bandwidth([profile], bandwidth_bytes_per_s)
+            bandwidth = _bandwidth_or_recorded([profile], bandwidth_bytes_per_s)
             for name, resource in DIRECTIONS.items():
                 points.setdefault(name, []).extend(isolated_delays(profile, bandwidth, resource))
     enough = {name: rows for name, rows in points.items() if len({size for size, _ in rows}) > 1}
@@ -287,10 +291,10 @@ def calibrate_overhead(
     }
 
 
-def _known_bandwidth(profiles: Sequence[Profile], given: float | None) -> float:
-    """Bandwidth in bytes per second: as given, else recorded in the profiles; raises BadInput if unknown."""
-    if given is not None:
-        return given
+def _bandwidth_or_recorded(profiles: Sequence[Profile], bandwidth_bytes_per_s: float | None) -> float:
+    """Bandwidth in bytes per second: the given one, else the recorded one; raises BadInput if unknown."""
+    if bandwidth_bytes_per_s is not None:
+        return bandwidth_bytes_per_s
     known = {profile.bandwidth_bytes_per_s for profile in profiles}
     if len(known) != 1 or None in known:
         raise BadInput(

@@ -16,8 +16,10 @@ from planner.servers.order_request import OrderRequest
 from planner.servers.partition.search import PartitionRequest
 
 
-def _add_fields(request: type[Any], **defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorator that makes a request's fields options of a command, which gets a dict of their values."""
+def _add_request_options(
+    request: type[Any], **defaults: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorator that adds a request's fields to a command as options, passed to it as one dict."""
     hints = get_type_hints(request)
     options = {}
     for entry in fields(request):
@@ -25,7 +27,10 @@ def _add_fields(request: type[Any], **defaults: Any) -> Callable[[Callable[..., 
         options[entry.name] = (hints[entry.name], defaults.get(entry.name, usual))
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        """Adds the options to a command's signature."""
+
         def with_options(**values: Any) -> None:
+            """Calls the command with the added options collected in a dict."""
             own = {name: values.pop(name) for name in options if name in values}
             command(own, **values)
 
@@ -34,7 +39,7 @@ def _add_fields(request: type[Any], **defaults: Any) -> Callable[[Callable[..., 
     return decorate
 
 
-@_add_fields(OrderRequest)
+@_add_request_options(OrderRequest)
 def order(
     values: dict[str, Any],
     *,
@@ -51,10 +56,10 @@ def order(
     """
     from planner.files.regular_file import write_file
     from planner.report.page import page_of
-    from planner.servers.order_request import best_priorities_json, order_for
+    from planner.servers.order_request import best_priorities_json, compare_requested_orders
 
     with show_progress(quiet) as report:
-        answer = order_for(OrderRequest(**values), progress=report)
+        answer = compare_requested_orders(OrderRequest(**values), progress=report)
     if export is not None:
         write_file(export, best_priorities_json(answer))
     shown = page_of(answer)
@@ -62,7 +67,7 @@ def order(
     write_html(shown, html)
 
 
-@_add_fields(PartitionRequest, max_workers=4)
+@_add_request_options(PartitionRequest, max_workers=4)
 def partition(
     values: dict[str, Any],
     *,

@@ -65,12 +65,14 @@ def cluster_of(
     colocated: bool = False,
     bandwidth_bytes_per_s: float | None = None,
 ) -> Cluster:
-    """Builds the simulator's cluster of workers and servers from machines of the catalog. `server_hardware`
-    None means machines like the workers'. `network` picks what long training gets (`baseline`) or what lasts
-    for minutes (`burst`); `network_figure` says the figure in words. Clouds limit a single connection, and a
-    (worker, server) pair uses one in each direction; training is assumed to run in a cluster placement group,
-    where that limit is higher. `bandwidth_bytes_per_s` replaces the NIC of every machine, for those whose
-    network nobody has published."""
+    """Builds the simulator's cluster of workers and servers from machines of the catalog.
+
+    `server_hardware` None means machines like the workers'. `network` picks what long training gets
+    (`baseline`) or what lasts for minutes (`burst`); `network_figure` says the figure in words. Clouds limit
+    a single connection, and a (worker, server) pair uses one in each direction; training is assumed to run in
+    a cluster placement group, where that limit is higher. `bandwidth_bytes_per_s` replaces the NIC of every
+    machine, for those whose network nobody has published.
+    """
     worker_kind = _find_hardware(worker_hardware)
     server_kind = worker_kind if server_hardware is None else _find_hardware(server_hardware)
     if colocated and server_kind.name != worker_kind.name:
@@ -82,10 +84,10 @@ def cluster_of(
         if not 1 <= value <= _LIMITS[name]:
             raise BadInput(f"{name} is {value}; a cluster has between 1 and {_LIMITS[name]:,}")
 
-    def node_of(kind: Hardware) -> Node:
-        """Machine of a cluster with its NIC and cores."""
-        rate = bandwidth_bytes_per_s or network_figure(kind, network).bytes_per_s
-        return Node(rate, rate, kind.name, host_cores(kind))
+    def node_of(hardware: Hardware) -> Node:
+        """Simulator node for a machine of the catalog, with its NIC and cores."""
+        rate = bandwidth_bytes_per_s or network_figure(hardware, network).bytes_per_s
+        return Node(rate, rate, hardware.name, host_cores(hardware))
 
     worker_node, server_node = node_of(worker_kind), node_of(server_kind)
     worker_machines = math.ceil(workers / worker_kind.device_count)
@@ -105,12 +107,16 @@ def _find_hardware(hardware: Hardware | str) -> Hardware:
     return load_hardware(hardware) if isinstance(hardware, str) else hardware
 
 
-def host_names(worker: Hardware, market: Market, words: Iterable[str]) -> tuple[str | None, ...]:
-    """Names of machines that may host servers, for the words `colocated` (None: beside the workers), `own`,
-    `cheap` and machine patterns, in their order. Each has a price and a known network."""
+def server_host_names(worker: Hardware, market: Market, words: Iterable[str]) -> tuple[str | None, ...]:
+    """Names of machines that may host servers, as --server-hardware selects them; None for colocated servers.
+
+    `words` are `colocated`, `own`, `cheap` and machine patterns; names keep their order. Each machine has a
+    price and a known network.
+    """
     words = tuple(words)
 
     def find_hosts() -> tuple[str | None, ...]:
+        """Selects the hosts; the market caches the result."""
         by_name: dict[str | None, None] = {}
         for word in words:
             if word == "colocated":
@@ -129,10 +135,11 @@ def host_names(worker: Hardware, market: Market, words: Iterable[str]) -> tuple[
 
 
 def cheap_servers(worker: Hardware, market: Market) -> tuple[Hardware, ...]:
-    """CPU machines of the worker's provider that cost less than it; more expensive ones have faster NICs."""
+    """CPU machines cheaper than the worker's machine, by price; each has a faster NIC than cheaper ones."""
     worker_price = market.usd_per_hour(worker)
 
     def find_machines() -> Iterator[Hardware]:
+        """Yields the Pareto-optimal machines in price and NIC rate, cheapest first."""
         if worker.ownership is not None or worker_price is None:
             return
         offers: list[tuple[float, float, str]] = []
@@ -179,9 +186,9 @@ def lower_servers(exchange: ParameterServers, computation: Computation, site: Si
     """Lowers a parameter-server plan to a simulator case."""
     from planner.simulator.simulate import Case
 
-    profile, policy = schedule_step(exchange, computation, site)
+    profile, policy = order_step_transfers(exchange, computation, site)
     cluster = plan_cluster(exchange, site)
-    if exchange.sums_inside(site):
+    if exchange.is_summed_per_machine(site):
         step = profile
         where = ("summed", id(step), site.fabric, site.devices, min(site.workers, site.devices))
         profile = get_or_make_on(computation, where, lambda: sum_inside_machines(step, site))
@@ -189,8 +196,10 @@ def lower_servers(exchange: ParameterServers, computation: Computation, site: Si
     return Case(profile=profile, cluster=cluster, policy=policy, mode=exchange.mode)
 
 
-def schedule_step(exchange: ParameterServers, computation: Computation, site: Site) -> tuple[Profile, Policy]:
-    """Step of a plan as its ordering strategy rewrites it, and the policy that orders its transfers."""
+def order_step_transfers(
+    exchange: ParameterServers, computation: Computation, site: Site
+) -> tuple[Profile, Policy]:
+    """Applies the plan's ordering strategy to its step; returns the new step and the transfer policy."""
     profile = replica_step(exchange, computation, site)
     if exchange.policy in UNRANKED:
         return profile, UNRANKED[exchange.policy]
@@ -239,6 +248,7 @@ def replica_span(exchange: ParameterServers, computation: Computation, site: Sit
     assert network is not None, "recorded steps are those of one worker"
 
     def search_spans() -> list[Span]:
+        """Finds candidate spans; the result is cached per network and machine."""
         from planner.servers.partition.layers import constants_for
 
         alone = server_step(computation, 1, "greedy")
@@ -287,6 +297,7 @@ def sum_inside_machines(step: Profile, site: Site) -> Profile:
     shared: dict[int, int] = {}  # of what is received: the op after which all devices have it
 
     def add_op(op: Op, source: int) -> int:
+        """Appends an op that inherits the recorded order of the op `source`; returns its index."""
         ops.append(op)
         like.append(source)
         return len(ops) - 1
@@ -328,7 +339,10 @@ def add_fabric(cluster: Cluster, site: Site) -> Cluster:
 
 
 def _delivered_bytes(step: Profile) -> dict[int, int]:
-    """Bytes handed to the devices, by the op that does so: a download, or the host op that parses it."""
+    """Bytes copied to the devices, by index of the op that delivers them.
+
+    The op is a download, or the host op that parses it.
+    """
     out: dict[int, int] = {}
     sizes = {op: int(step.bytes[op]) for op in np.flatnonzero(step.resource == DOWNLINK).tolist()}
     for op in step.topological_order().tolist():

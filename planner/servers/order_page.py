@@ -10,7 +10,7 @@ from planner.report.charts import error_bars
 from planner.report.charts_curves import step_timeline_chart
 from planner.report.page import Chart, Figure, Page, Picture, Table, columns_of, safe_text
 from planner.report.plots import bars, rows_chart, spec
-from planner.servers.order_request import Tuned
+from planner.servers.order_request import TuningResult
 from planner.servers.ordering import STRATEGIES
 from planner.servers.orders import UNORDERED, OrderComparison
 from planner.simulator.policy import Mode
@@ -47,7 +47,7 @@ def order_rows(comparison: OrderComparison) -> list[dict[str, Any]]:
     return [*out, ideal]
 
 
-def order_table(comparison: OrderComparison, barrier: bool, tuned: Tuned | None = None) -> Table:
+def order_table(comparison: OrderComparison, barrier: bool, tuned: TuningResult | None = None) -> Table:
     """Table comparing ordering strategies with the ideal; its notes say which resources a step keeps busy."""
     busy = ", ".join(f"{r} {format_seconds(s)}" for r, s in comparison.bounds.resource_s.items())
     running = (
@@ -63,14 +63,15 @@ def order_table(comparison: OrderComparison, barrier: bool, tuned: Tuned | None 
 
 
 def order_page(answer: OrderAnswer, *, energy: bool = False) -> Page:
+    """Report page of `planner order`: the comparison table, charts, and timelines of single steps."""
     comparison = answer.comparison
     table = order_table(comparison, answer.request.barrier, answer.tuned)
     first = comparison.results[0]
     best = max(comparison.results, key=lambda result: result.samples_per_s)
     pictures = [
         Picture(lambda: throughput_chart(comparison)),
-        Picture(lambda: _measures_chart(comparison)),
-        Picture(lambda: _waiting_chart(comparison)),
+        Picture(lambda: _efficiency_chart(comparison)),
+        Picture(lambda: _idle_time_chart(comparison)),
         _step_plot(answer, first.strategy, "step", f"One step with {first.strategy}"),
     ]
     if best is not first:
@@ -96,6 +97,7 @@ def order_page(answer: OrderAnswer, *, energy: bool = False) -> Page:
 
 
 def _step_plot(answer: OrderAnswer, strategy: str, key: str, title: str) -> Picture:
+    """Timeline of one step under an ordering strategy, simulated when the page is rendered."""
     from planner.answers.timeline import simulate_window
     from planner.simulator.simulate import Case
 
@@ -136,7 +138,8 @@ def throughput_chart(comparison: OrderComparison) -> Chart:
     return rows_chart("orders", "Throughput of each order", caption, names=names, data=[simulated, line], x=x)
 
 
-def _measures_chart(comparison: OrderComparison) -> Chart:
+def _efficiency_chart(comparison: OrderComparison) -> Chart:
+    """Bar chart of each order's efficiency and overlap."""
     results = comparison.results
     data = [
         bars("efficiency", [r.efficiency for r in results], "@c1", "efficiency %{x:.2f}"),
@@ -151,7 +154,8 @@ def _measures_chart(comparison: OrderComparison) -> Chart:
     )
 
 
-def _waiting_chart(comparison: OrderComparison) -> Chart:
+def _idle_time_chart(comparison: OrderComparison) -> Chart:
+    """Bar chart of each order's idle device time and wait for the slowest worker."""
     results = comparison.results
     idle = [r.wait_s / r.step_s for r in results]
     data = [

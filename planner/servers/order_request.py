@@ -39,8 +39,8 @@ from planner.servers.ordering.graph import pipeline_step, transfer_priorities
 from planner.servers.orders import (
     UNORDERED,
     OrderComparison,
+    cluster_with_straggler,
     compare_orders,
-    order_cluster,
     slowest_nic_bytes_per_s,
 )
 from planner.servers.synthesis import profile_for
@@ -56,7 +56,7 @@ RANDOM_TRIALS = 10  # before the search learns, as in ByteScheduler
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned:
+class TuningResult:
     """Best trial of a tuning, and all trials as (partition_bytes, credit_bytes, samples_per_s)."""
 
     partition_bytes: int
@@ -65,7 +65,7 @@ class Tuned:
     trials: tuple[tuple[int, int, float], ...] = field(repr=False)
 
 
-def tune(
+def tune_bytescheduler(
     profile: Profile,
     cluster: Cluster,
     setting: Setting,
@@ -75,16 +75,18 @@ def tune(
     storage: Path | str | None = None,
     precision: float = 0.01,
     progress: Progress = ignore_progress,
-) -> Tuned:
-    """Searches ByteScheduler's partition and credit sizes for the highest simulated throughput. `profile` is
-    the step to run: `pipeline_step` for frameworks without a barrier."""
+) -> TuningResult:
+    """Searches ByteScheduler's partition and credit sizes for the highest simulated throughput.
+
+    `profile` is the step to run: `pipeline_step` for frameworks without a barrier.
+    """
     if trials < 1:
         raise BadInput(f"trials is {trials}; tuning needs at least one simulation")
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     seed = setting.seed
-    study = _open_study(storage, _fingerprint(profile, cluster, setting, mode, seed))
+    study = _open_study(storage, _study_name(profile, cluster, setting, mode, seed))
     for number in range(len(study.trials), trials):
         progress("tuning", number, trials)
         own_seed = seed * 100_003 + number
@@ -104,10 +106,11 @@ def tune(
     if not done:
         raise BadInput(f"{storage} holds no finished trial; remove it and tune again")
     best = max(done, key=lambda t: (t[2], -t[0], -t[1]))
-    return Tuned(*best, trials=tuple(done))
+    return TuningResult(*best, trials=tuple(done))
 
 
 def _open_study(storage: Path | str | None, name: str) -> Any:
+    """Opens an optuna study in memory, or resumes the one in a journal file."""
     import optuna
 
     if storage is None:
@@ -124,7 +127,7 @@ def _open_study(storage: Path | str | None, name: str) -> Any:
         raise BadInput(f"cannot use {storage} for tuning: {error}; name a new file or one of ours") from error
 
 
-def _fingerprint(profile: Profile, cluster: Cluster, setting: Setting, mode: Mode, seed: int) -> str:
+def _study_name(profile: Profile, cluster: Cluster, setting: Setting, mode: Mode, seed: int) -> str:
     """Study name from a hash of its inputs, so that one file can hold trials of different jobs."""
     import hashlib
 
@@ -171,12 +174,12 @@ class OrderAnswer(Shown):
     comparison: OrderComparison
     profile: Profile
     title: str
-    tuned: Tuned | None
+    tuned: TuningResult | None
     cluster: Cluster
     request: OrderRequest
 
 
-def order_for(request: OrderRequest, *, progress: Progress = ignore_progress) -> OrderAnswer:
+def compare_requested_orders(request: OrderRequest, *, progress: Progress = ignore_progress) -> OrderAnswer:
     """Compares the transfer orders that a request asks for."""
     if request.mode not in ("sync", "async"):
         raise unknown_name("mode", request.mode, ("sync", "async"))
@@ -192,7 +195,7 @@ def order_for(request: OrderRequest, *, progress: Progress = ignore_progress) ->
     options = _strategy_options(request)
     nic, flow = _nic_and_flow_limit(request)
     profile = _requested_profile(request)
-    cluster = order_cluster(
+    cluster = cluster_with_straggler(
         request.workers,
         profile.servers,
         nic,
@@ -211,7 +214,9 @@ def order_for(request: OrderRequest, *, progress: Progress = ignore_progress) ->
     if request.tune:
         running = profile if request.barrier else pipeline_step(profile)
         trials, storage = request.tune, request.study
-        tuned = tune(running, cluster, setting, mode, trials=trials, storage=storage, progress=progress)
+        tuned = tune_bytescheduler(
+            running, cluster, setting, mode, trials=trials, storage=storage, progress=progress
+        )
         options["bytescheduler"] = {
             "partition_bytes": tuned.partition_bytes,
             "credit_bytes": tuned.credit_bytes,

@@ -41,27 +41,27 @@ class Bounds:
 
     @property
     def lower_s(self) -> float:
-        """Seconds of the busiest resource: no order makes a step shorter."""
+        """Lower bound on the step in seconds: the busy time of the busiest resource."""
         return max(self.resource_s.values())
 
     @property
     def upper_s(self) -> float:
-        """Seconds per step if nothing overlaps."""
+        """Upper bound on the step in seconds: the duration if nothing overlaps."""
         return sum(self.resource_s.values())
 
     @property
     def communication_s(self) -> float:
-        """N: seconds per step on the busiest link."""
+        """Seconds per step on the busiest link (N in TicTac)."""
         links = (s for resource, s in self.resource_s.items() if resource.kind in LINKS)
         return max(links, default=0.0)
 
     @property
     def computation_s(self) -> float:
-        """C: seconds per step of worker computation."""
+        """Seconds per step of worker computation (C in TicTac)."""
         return self.resource_s.get(COMPUTATION, 0.0)
 
 
-def trace_run(
+def simulate_timeline(
     profile: Profile, cluster: Cluster, policy: Policy, mode: Mode, options: RunOptions
 ) -> Timeline:
     """Runs a simulation and returns its timeline."""
@@ -111,8 +111,10 @@ def idle_s(timeline: Timeline) -> Floats:
 
 
 def straggler_shares(timeline: Timeline) -> Floats:
-    """Longest wait for the slowest worker in each step, as a fraction of the step (TicTac, section 6.3). A
-    worker is done when its last upload (or, without uploads, its last op) has ended."""
+    """Longest wait for the slowest worker in each step, as a fraction of the step (TicTac, section 6.3).
+
+    A worker is done when its last upload (or, without uploads, its last op) has ended.
+    """
     resource = UPLINK if (timeline["resource"] == UPLINK).any() else WORKER
     own = timeline[timeline["resource"] == resource]
     workers = int(timeline["worker"].max()) + 1
@@ -192,10 +194,12 @@ class OrderComparison:
 
     @property
     def ideal_step_s(self) -> float:
+        """Shortest possible step in seconds: no order is faster."""
         return self.bounds.lower_s
 
     @property
     def ideal_samples_per_s(self) -> float:
+        """Samples per second of all workers at the shortest possible step."""
         return self.workers * self.batch / self.ideal_step_s
 
     def sentence(self) -> str:
@@ -221,9 +225,11 @@ def slowest_nic_bytes_per_s(cluster: Cluster, nodes: Iterable[int]) -> float:
 
 
 def cluster_bounds(profile: Profile, cluster: Cluster, *, barrier: bool = False) -> Bounds:
-    """Bounds of a step for the slowest worker of a cluster (Hashemi et al. 2018, equation 1). With several
-    servers the worker's own NIC is a resource too. With a barrier the two directions never overlap, so they
-    count as one link, as in TicTac's N."""
+    """Bounds of a step for the slowest worker of a cluster (Hashemi et al. 2018, equation 1).
+
+    With several servers the worker's own NIC is a resource too. With a barrier the two directions never
+    overlap, so they count as one link, as in TicTac's N.
+    """
     own = slowest_nic_bytes_per_s(cluster, cluster.worker_nodes)
     server = slowest_nic_bytes_per_s(cluster, cluster.server_nodes)
     shared = min(own, server / cluster.workers, cluster.flow_bytes_per_s)  # all workers transfer at once
@@ -263,9 +269,12 @@ def compare_orders(
     priorities: Mapping[str, float] | None = None,
     progress: Progress = ignore_progress,
 ) -> OrderComparison:
-    """Simulates ordering strategies on one cluster and compares their throughput. `options` maps a strategy's
-    name to its settings; `priorities` adds a row with the user's own order for the uncut transfers. Without a
-    `barrier`, tensors are downloaded right after their update, beside the next forward."""
+    """Simulates ordering strategies on one cluster and compares their throughput.
+
+    `options` maps a strategy's name to its settings; `priorities` adds a row with the user's own order for
+    the uncut transfers. Without a `barrier`, tensors are downloaded right after their update, beside the next
+    forward.
+    """
     names = list(dict.fromkeys([BASELINE, *strategies]))
     running = profile if barrier else pipeline_step(profile)
     bandwidth = slowest_nic_bytes_per_s(cluster, cluster.worker_nodes)
@@ -295,7 +304,7 @@ def compare_orders(
         """Simulates one ordering strategy: a timeline for its idle times, and its throughput."""
         plan, bounds = schedules[name], limits[name]
         options = RunOptions(seed=seed, steps=TRACED_STEPS, until="all", fairness_sigma=FAIRNESS_SIGMA)
-        timeline = trace_run(plan.profile, cluster, plan.policy, mode, options)
+        timeline = simulate_timeline(plan.profile, cluster, plan.policy, mode, options)
         prediction = simulate(plan.profile, cluster, plan.policy, mode, seed=seed, precision=precision)
         seen, of = count_download_orders(timeline)
         return OrderResult(
@@ -323,7 +332,7 @@ def compare_orders(
     return OrderComparison(tuple(results), schedules, lowest, profile.batch, cluster.workers)
 
 
-def order_cluster(
+def cluster_with_straggler(
     workers: int,
     servers: int,
     bandwidth_bytes_per_s: float,

@@ -34,8 +34,8 @@ from planner.parallel.plan import Site
 from planner.search.request import SERVER_WORDS
 from planner.servers.lowering import (
     cheap_servers,
-    host_names,
     lower_servers,
+    server_host_names,
     server_memory_error,
 )
 from planner.servers.placement import place_model, server_bytes
@@ -79,9 +79,12 @@ RESOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class ParameterServers(Exchange):
-    """Parameter servers as a gradient exchange. `host` names the servers' machine; None colocates server i
-    with the workers of machine i. `aggregate` says who talks to the servers: every device, or every
-    machine once for its devices (`planner.servers.lowering`)."""
+    """Parameter servers as a gradient exchange.
+
+    `host` names the servers' machine; None colocates server i with the workers of machine i. `aggregate` says
+    who talks to the servers: every device, or every machine once for its devices
+    (`planner.servers.lowering`).
+    """
 
     kind: ClassVar[str] = "servers"
 
@@ -98,16 +101,18 @@ class ParameterServers(Exchange):
 
     @property
     def key(self) -> str:
+        """Text that tells the exchange apart from other parameter servers of a site."""
         place = "colocated" if self.host is None else self.host
         together = "/machine" if self.aggregate == "machine" else ""
         return f"{self.servers:03d}/{place}/{self.placement}/{self.policy}/{self.mode}{together}"
 
-    def sums_inside(self, site: Site) -> bool:
+    def is_summed_per_machine(self, site: Site) -> bool:
         """Whether a machine's devices sum their gradients first, so that one worker sends them."""
         return self.aggregate == "machine" and min(site.workers, site.devices) > 1
 
     @classmethod
     def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
+        """Yields the exchanges to consider on a site: the requested one, or all feasible combinations."""
         if asked.single and not asked.choices:
             return iter((cls._requested_exchange(asked, site),))
         return filter_by_choices(cls._candidate_exchanges(asked, site), asked.choices)
@@ -123,7 +128,7 @@ class ParameterServers(Exchange):
         policies = named.get("policies") or ("multiplexed",)
         if not whole:
             policies = [policy for policy in policies if policy in SPAN_POLICIES]
-        hosts = host_names(site.hardware, site.market, named.get("server_hardware") or SERVER_WORDS)
+        hosts = server_host_names(site.hardware, site.market, named.get("server_hardware") or SERVER_WORDS)
         mode: Mode = named.get("mode") or "async"
         for servers in named.get("servers") or (FEW_SERVERS if asked.brief else SERVERS):
             placements: Sequence[str] = rules if servers > 1 else rules[:1]
@@ -151,7 +156,9 @@ class ParameterServers(Exchange):
         names = [word for word in words if word not in SERVER_WORDS]
         hosts: list[str | None] = [kind.name for kind in site.market.select_machines(names)] if names else []
         if len(names) < len(words):
-            hosts += host_names(site.hardware, site.market, [word for word in words if word in SERVER_WORDS])
+            hosts += server_host_names(
+                site.hardware, site.market, [word for word in words if word in SERVER_WORDS]
+            )
         hosts = list(dict.fromkeys(hosts))
         if len(hosts) > 1:
             places = ", ".join("beside the workers" if name is None else name for name in hosts)
@@ -171,6 +178,7 @@ class ParameterServers(Exchange):
     def infeasibility(
         self, site: Site | None, model: Model | None = None, batch: int = 1
     ) -> PlannerError | None:
+        """Error that explains why the exchange cannot run; None if it can."""
         if site is None:
             return None
         if words := self._option_error(site):
@@ -210,8 +218,8 @@ class ParameterServers(Exchange):
     def _memory_shortfall(self, model: Model, site: Site) -> str:
         """Explains why the largest server cannot hold its parameters; empty string if it can."""
         where = ("largest server", model.name, self.servers, self.placement)
-        largest = site.market.once(where, lambda: _fullest_bytes(model, self.servers, self.placement))
-        senders = site.machines if self.sums_inside(site) else site.replicas
+        largest = site.market.once(where, lambda: largest_server_bytes(model, self.servers, self.placement))
+        senders = site.machines if self.is_summed_per_machine(site) else site.replicas
         return server_memory_error(self.server_machine(site), largest, senders)
 
     def server_machine(self, site: Site) -> Hardware:
@@ -225,6 +233,7 @@ class ParameterServers(Exchange):
         return self.mode == "async"
 
     def rented(self, site: Site) -> tuple[Rented, ...]:
+        """Machines rented for the servers; none if they are colocated with workers."""
         return () if self.host is None else (Rented("servers", self.host, self.servers),)
 
     def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
@@ -232,6 +241,7 @@ class ParameterServers(Exchange):
         return Shares(optimizer=0.0)
 
     def lower(self, computation: Computation, site: Site) -> Case:
+        """Lowers a plan with this exchange to a simulator case."""
         return lower_servers(self, computation, site)
 
     @classmethod
@@ -242,6 +252,7 @@ class ParameterServers(Exchange):
         return server_throughput_bounds(jobs)
 
     def variants(self, site: Site) -> Iterator[Variant]:
+        """Yields changes worth advising: the exchange with other servers, placements or transfer orders."""
         yield from self._neighbour_variants(site)
         for count in SIZES:
             if self.host is None and count > site.machines:
@@ -251,6 +262,7 @@ class ParameterServers(Exchange):
                 yield Variant(ChangeKind.SERVER, f"{count} servers ({rule} placement)", resized, size=count)
 
     def _neighbour_variants(self, site: Site) -> Iterator[Variant]:
+        """Yields the exchange with one more server, another placement or another transfer order."""
         ordinal = {2: "a second", 3: "a third"}.get(self.servers + 1, f"a {self.servers + 1}th")
         if self.host is not None or self.servers < site.machines:
             for rule in PLACEMENTS:
@@ -268,6 +280,7 @@ class ParameterServers(Exchange):
             yield from self._faster_host_variants(site)
 
     def _faster_host_variants(self, site: Site) -> Iterator[Variant]:
+        """Yields the exchange with servers on machines that have a faster NIC."""
         market = site.market
         now = market.nic_bytes_per_s(self.server_machine(site)) or 0.0
         for kind in [*cheap_servers(site.hardware, market), site.hardware]:
@@ -276,6 +289,7 @@ class ParameterServers(Exchange):
                 yield Variant(ChangeKind.NIC, words, replace(self, host=kind.name))
 
     def labels(self, site: Site | None = None) -> Labels:
+        """Names, assumptions and resources of the exchange, for reports."""
         many = f"{self.servers} server{'s' if self.servers > 1 else ''}"
         where = f"{many} on {self.host}" if self.host else many.replace("server", "colocated server")
         placed = (
@@ -294,6 +308,7 @@ class ParameterServers(Exchange):
         )
 
     def _assumptions(self, site: Site | None) -> Iterator[Note]:
+        """Yields notes on what a prediction assumes about the servers."""
         yield Note(
             Topic.TRAINING,
             "asynchronous SGD with parameter servers; a step's gradients may be stale."
@@ -318,7 +333,7 @@ class ParameterServers(Exchange):
         if site is not None and site.market.rdma:
             words = "servers are reached over TCP; RDMA (--network rdma) is for collectives."
             yield Note(Topic.NETWORK, words)
-        if site is not None and self.sums_inside(site):
+        if site is not None and self.is_summed_per_machine(site):
             inside = replace(site, workers=min(site.workers, site.devices))
             yield from link_notes(inside, collective.library("auto", "auto", site))
 
@@ -331,7 +346,7 @@ def _aggregation(asked: str | None, policy: str, site: Site) -> Aggregate:
     return "machine" if can else "device"
 
 
-def _fullest_bytes(model: Model, servers: int, placement: str) -> int:
+def largest_server_bytes(model: Model, servers: int, placement: str) -> int:
     """Parameter bytes on the server that holds the most."""
     return max(server_bytes(place_model(model, servers, placement), servers))
 
@@ -352,12 +367,14 @@ class FeatureSplit(Axis):
 
     @classmethod
     def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
+        """Yields the requested degrees; above 1 only on CPU machines."""
         spans = site.hardware.device.kind == "cpu" and site.devices == 1
         yield from (cls(degree) for degree in asked.settings["workers_per_replica"] if degree == 1 or spans)
 
     def infeasibility(
         self, site: Site | None, model: Model | None = None, batch: int = 1
     ) -> PlannerError | None:
+        """Error that explains why a replica cannot span this many workers; None if it can."""
         from planner.servers.partition.replica import is_worth_spanning
 
         if site is None or model is None or self.degree == 1:
@@ -377,4 +394,5 @@ class FeatureSplit(Axis):
         return None
 
     def labels(self, site: Site | None = None) -> Labels:
+        """Names of the axis for reports."""
         return Labels(f"{self.degree} workers per replica", plan=f"{self.degree} share its features")

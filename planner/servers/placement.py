@@ -271,8 +271,10 @@ def _replace_by_pieces(
     order: Sequence[int],
     **changes: Any,
 ) -> Profile:
-    """Replaces each op of a profile, in `order`, by pieces that share its duration. Piece j of an op
-    waits for piece j of a dependency in the same `group`, and for all pieces of any other."""
+    """Replaces each op of a profile, in `order`, by pieces that share its duration.
+
+    Piece j of an op waits for piece j of a dependency in the same `group`, and for all pieces of any other.
+    """
     first = [0] * profile.ops
     for op, position in zip(order, accumulate((len(pieces[op]) for op in order), initial=0), strict=False):
         first[op] = position

@@ -35,8 +35,10 @@ UPDATE_OVERHEAD_S = 2e-6
 
 @dataclass(frozen=True, slots=True)
 class Parsing:
-    """Cost of turning a message into a tensor: alpha * bytes + beta seconds (Li et al., 3.2.1). A download
-    is parsed by an op of the worker or its host; an upload as part of its update on the server."""
+    """Cost of turning a message into a tensor: alpha * bytes + beta seconds (Li et al., 3.2.1).
+
+    A download is parsed by an op of the worker or its host; an upload as part of its update on the server.
+    """
 
     alpha_s_per_byte: float
     beta_s: float
@@ -48,6 +50,7 @@ class Parsing:
                 raise BadInput(f"parsing's {name} is {value}; it must be zero or more")
 
     def __bool__(self) -> bool:
+        """Whether parsing takes any time."""
         return self.alpha_s_per_byte > 0 or self.beta_s > 0
 
 
@@ -79,9 +82,11 @@ def server_step(
     parsing: Parsing | None = None,
     on_host: bool = False,
 ) -> Profile:
-    """Synthesizes one worker's step with its parameters on servers. A recorded step keeps its own transfers
-    and updates, moved to those servers. `parsing` defaults to gRPC's, or ps-lite's for MXNet's placements;
-    `on_host` moves it from the worker to the host beside its device."""
+    """Synthesizes one worker's step with its parameters on servers.
+
+    A recorded step keeps its own transfers and updates, moved to those servers. `parsing` defaults to gRPC's,
+    or ps-lite's for MXNet's placements; `on_host` moves it from the worker to the host beside its device.
+    """
     if computation.step is not None:
         return move_to_servers(computation.step, servers, placement)
     if servers < 1:
@@ -131,6 +136,7 @@ def _build_step_graph(shape: Shape, servers: int, placement: str, parsing: int |
     ops: list[Op] = []
 
     def add_op(op: Op) -> int:
+        """Appends an op; returns its index."""
         ops.append(op)
         return len(ops) - 1
 
@@ -138,6 +144,7 @@ def _build_step_graph(shape: Shape, servers: int, placement: str, parsing: int |
     layer = [shape.layer[ops[0]] if ops else -1 for ops in readers]
 
     def add_transfer(number: int, name: str, resource: int, size: int, deps: tuple[int, ...]) -> int:
+        """Appends the transfer of one tensor part; returns its index."""
         server = parts[number].server
         return add_op(Op(name, resource, server, size, deps, number, role=COMMUNICATION, layer=layer[number]))
 
@@ -203,9 +210,12 @@ def profile_for(
     on_host: bool = False,
     variation: Variation = Variation(),
 ) -> Profile:
-    """Synthesizes the profile of one worker on one device of `hardware`. `training=False` gives the
-    forward pass only. `parsing` defaults to gRPC's, or ps-lite's for MXNet's placements; the worker
-    parses, as in the papers, or with `on_host` the host beside its accelerator, as in plans."""
+    """Synthesizes the profile of one worker on one device of `hardware`.
+
+    `training=False` gives the forward pass only. `parsing` defaults to gRPC's, or ps-lite's for MXNet's
+    placements; the worker parses, as in the papers, or with `on_host` the host beside its accelerator, as in
+    plans.
+    """
     computation = synthesize_computation(
         model, batch, hardware, steps=steps, seed=seed, training=training, variation=variation
     )

@@ -67,8 +67,10 @@ class Stream:
 
 
 class Transmission(NamedTuple):
-    """Reconstructed transfer: when its bytes were on the wire, and when it was parsed. `anchor` marks a
-    transfer whose recorded end the reconstruction used."""
+    """Reconstructed transfer: when its bytes were on the wire, and when it was parsed.
+
+    `anchor` marks a transfer whose recorded end the reconstruction used.
+    """
 
     stream: Stream
     intervals_s: Intervals
@@ -245,9 +247,11 @@ def recorded_streams(profile: Profile, step: int, resource: int = DOWNLINK) -> l
 
 
 def reconstruct(streams: Sequence[Stream], wire: Wire, infer: bool = True) -> list[Transmission]:
-    """Reconstructs when the bytes of each recorded transfer were on the wire. With `infer`, recorded ends
-    correct the order, and the anchors' ends give each link's begin and share; without, request times alone
-    count and shares are equal (the paper's model)."""
+    """Reconstructs when the bytes of each recorded transfer were on the wire.
+
+    With `infer`, recorded ends correct the order, and the anchors' ends give each link's begin and share;
+    without, request times alone count and shares are equal (the paper's model).
+    """
     links: dict[int, list[Stream]] = {}
     for stream in sorted(streams, key=lambda s: (s.requested_s, s.op)):
         links.setdefault(stream.server, []).append(stream)
@@ -312,7 +316,7 @@ def _fit_shares(
 
 
 def _share_anchors(links: dict[int, list[Stream]]) -> dict[int, Stream]:
-    """Largest transfer of each server except the one that ends last, whose share follows."""
+    """Largest transfer of each server, except the server that ends last: its share is the remainder."""
     last = max(links, key=lambda server: (max(s.recorded_end_s for s in links[server]), server), default=None)
     return {
         server: max(link, key=lambda s: (s.bytes, s.recorded_end_s))
@@ -322,10 +326,12 @@ def _share_anchors(links: dict[int, list[Stream]]) -> dict[int, Stream]:
 
 
 def sent_order(link: Sequence[Stream], wire: Wire) -> list[Stream]:
-    """Streams of one link in the order sent: that of their requests, corrected by their arrivals. If i was
-    sent before j, j arrives after i; if j was sent before i, i arrives after j by at least its own time on
-    the wire. Half of that time decides. Streams larger than WIN arrive late for another reason and are never
-    overtaken here."""
+    """Streams of one link in the order sent: that of their requests, corrected by their arrivals.
+
+    If i was sent before j, j arrives after i; if j was sent before i, i arrives after j by at least its own
+    time on the wire. Half of that time decides. Streams larger than WIN arrive late for another reason and
+    are never overtaken here.
+    """
     order: list[Stream] = []
     for stream in link:
         at = len(order)
@@ -342,8 +348,10 @@ def sent_order(link: Sequence[Stream], wire: Wire) -> list[Stream]:
 
 
 def correct_sent_order(profile: Profile) -> Profile:
-    """Copy of a profile whose transfer order is corrected by the recorded arrivals (`sent_order`). Without a
-    known bandwidth, a link counts as busy from its first request to its last arrival."""
+    """Copy of a profile whose transfer order is corrected by the recorded arrivals (`sent_order`).
+
+    Without a known bandwidth, a link counts as busy from its first request to its last arrival.
+    """
     if profile.starts_s is None or profile.order is None:
         return profile
     order = profile.order.copy()

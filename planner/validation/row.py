@@ -317,13 +317,14 @@ class Paper:
     def check(
         self, figures_of: str = ""
     ) -> Callable[[Callable[[Section], Iterable[Row]]], Callable[[Section], Iterable[Row]]]:
-        """Decorator that registers a generator of rows as a check, named after the function."""
+        """Decorator that registers `check_NAME`, a generator of rows, as the paper's check NAME."""
 
         def register(rows: Callable[[Section], Iterable[Row]]) -> Callable[[Section], Iterable[Row]]:
-            given = self.figures[figures_of or rows.__name__]
+            name = rows.__name__.removeprefix("check_")
+            given = self.figures[figures_of or name]
             source = f"{self.figures['paper']}, {given['source']}"
-            section = Section(CheckName(self.name, rows.__name__), self.how, source, given)
-            self.checks[rows.__name__] = lambda: list(rows(section))
+            section = Section(CheckName(self.name, name), self.how, source, given)
+            self.checks[name] = lambda: list(rows(section))
             return rows
 
         return register

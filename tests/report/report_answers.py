@@ -10,7 +10,7 @@ from tempfile import mkdtemp
 from planner.answers.questions import compare, recommend, saturation, simulation_for
 from planner.search.request import Request
 from planner.search.scored import ScoredPlan
-from planner.servers.order_request import OrderRequest, order_for
+from planner.servers.order_request import OrderRequest, compare_requested_orders
 from planner.servers.synthesis import profile_for
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -67,7 +67,7 @@ def simulated():
 
 @cache
 def ordered():
-    return order_for(
+    return compare_requested_orders(
         OrderRequest(model=hostile_model(), hardware="p3.2xlarge", strategies="fifo,tac", workers=2)
     )
 

@@ -20,7 +20,7 @@ from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.feasibility import peak_memory
 from planner.search.request import Request, model_of
-from planner.servers.parameter_servers import ParameterServers, _fullest_bytes
+from planner.servers.parameter_servers import ParameterServers, largest_server_bytes
 
 
 def test_first_stage_of_a_pipeline_holds_its_layers_and_several_batches() -> None:
@@ -58,9 +58,9 @@ def test_server_that_holds_most_decides_about_memory() -> None:
     model = load_model("vgg16")
     largest = max(tensor.bytes for tensor in model.tensors)
     for servers in (1, 2, 3):
-        largest_bytes = _fullest_bytes(model, servers, "greedy")
+        largest_bytes = largest_server_bytes(model, servers, "greedy")
         assert max(largest, model.bytes / servers) <= largest_bytes <= model.bytes
-    assert _fullest_bytes(model, 2, "greedy") > model.bytes / 2
+    assert largest_server_bytes(model, 2, "greedy") > model.bytes / 2
 
 
 @pytest.mark.parametrize("goal", ["fastest", "cheapest"])

@@ -16,7 +16,7 @@ import pytest
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.servers.order_request import OrderRequest, best_priorities_json, order_for
+from planner.servers.order_request import OrderRequest, best_priorities_json, compare_requested_orders
 from planner.servers.synthesis import profile_for
 from planner.simulator.step.files import save
 
@@ -75,22 +75,25 @@ def request(**more: object) -> OrderRequest:
 )
 def test_bad_input_is_one_line(more: dict[str, object], message: str) -> None:
     with pytest.raises(PlannerError, match=message) as error:
-        order_for(request(**more))
+        compare_requested_orders(request(**more))
     assert error.value.exit_code == 2
     assert "\n" not in str(error.value)
 
 
 def test_more_ops_than_are_simulated_are_refused_with_remedies_that_work() -> None:
     with pytest.raises(BadInput, match=r"take at most \d+ workers, .* or leave p3 \(") as refusal:
-        order_for(request(model="alexnet", workers=256))
+        compare_requested_orders(request(model="alexnet", workers=256))
     most = int(re.search(r"at most (\d+) workers", str(refusal.value))[1])  # type: ignore[index]
     assert 30 < most < 256
-    assert order_for(request(model="alexnet", workers=256, strategies="tic")).comparison.workers == 256
+    assert (
+        compare_requested_orders(request(model="alexnet", workers=256, strategies="tic")).comparison.workers
+        == 256
+    )
 
 
 def test_batch_that_does_not_fit_is_refused() -> None:
     with pytest.raises(Infeasible, match=r"batch 999999 does not fit .* the largest batch that fits is"):
-        order_for(request(batch=999_999))
+        compare_requested_orders(request(batch=999_999))
 
 
 def test_exit_code_of_bad_input(tmp_path: Path) -> None:
@@ -107,13 +110,13 @@ def test_profile_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "googlenet.profile.json"
     save(profile_for(load_model("googlenet"), 8, load_hardware("g3.8xlarge")), path)
     own = request(model=None, batch=None, profile=path, strategies="tic")
-    answer = order_for(own)
+    answer = compare_requested_orders(own)
     assert answer.title.startswith("googlenet, batch 8, 2 x g3.8xlarge, 1 server, 3 Gbit/s a NIC")
     assert [r.strategy for r in answer.comparison.results] == ["fifo", "tic"]
 
 
 def test_export_of_fifo_alone_is_refused() -> None:
-    answer = order_for(request(strategies="fifo"))
+    answer = compare_requested_orders(request(strategies="fifo"))
     with pytest.raises(BadInput, match="add tac or tic"):
         best_priorities_json(answer)
 
@@ -144,7 +147,7 @@ def test_progress_counts_trials_and_strategies() -> None:
     request = OrderRequest(
         model="googlenet", hardware="g3.8xlarge", batch=16, strategies="tic,bytescheduler", tune=2
     )
-    order_for(request, progress=lambda *said: seen.append(said))
+    compare_requested_orders(request, progress=lambda *said: seen.append(said))
     assert [said for said in seen if said[0] == "tuning"] == [("tuning", 0, 2), ("tuning", 1, 2)]
     assert [said for said in seen if said[0] == "simulating"] == [("simulating", n, 3) for n in range(4)]
 

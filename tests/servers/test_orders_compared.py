@@ -13,10 +13,10 @@ from planner.model.catalog import load_model
 from planner.search.cases import Cases
 from planner.search.request import Request
 from planner.search.space import enumerate_plans
-from planner.servers.order_request import tune
+from planner.servers.order_request import tune_bytescheduler
 from planner.servers.ordering import STRATEGIES, Setting
 from planner.servers.ordering.graph import pipeline_step
-from planner.servers.orders import cluster_bounds, compare_orders, order_cluster
+from planner.servers.orders import cluster_bounds, cluster_with_straggler, compare_orders
 from planner.simulator.cluster import Cluster, Resource, ResourceKind
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
@@ -43,7 +43,7 @@ def training(servers: int = 1, compute_s: float = 0.02) -> Profile:
 @pytest.mark.parametrize("barrier", [False, True])
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_no_strategy_beats_the_ideal(mode: str, barrier: bool) -> None:
-    cluster = order_cluster(2, 1, GBIT)
+    cluster = cluster_with_straggler(2, 1, GBIT)
     outcome = compare_orders(
         training(), cluster, mode=mode, barrier=barrier, precision=0.05, overhead_s=0.001  # type: ignore[arg-type]
     )  # fmt: skip
@@ -59,7 +59,7 @@ def test_no_strategy_beats_the_ideal(mode: str, barrier: bool) -> None:
 def test_ordering_gains_near_a_ratio_of_one_and_not_far_from_it() -> None:
     """Sync training with TIC against no order, with a barrier as TensorFlow has it."""
     gains, stragglers = {}, {}
-    cluster = order_cluster(2, 1, GBIT)
+    cluster = cluster_with_straggler(2, 1, GBIT)
     for ratio in (0.05, 1.0, 20.0):  # N is 2 workers x 12 MB at 1 Gbit/s: 0.192 s
         profile = training(compute_s=0.192 / ratio / (3 * LAYERS))
         result = compare_orders(profile, cluster, ["tic"], barrier=True, precision=0.02)
@@ -75,7 +75,7 @@ def test_ordering_gains_near_a_ratio_of_one_and_not_far_from_it() -> None:
 
 
 def test_order_states_when_ordering_cannot_help() -> None:
-    cluster = order_cluster(2, 1, GBIT)
+    cluster = cluster_with_straggler(2, 1, GBIT)
     slow_network = compare_orders(training(compute_s=1e-5), cluster, ["tac"], barrier=True, precision=0.05)
     assert "Ordering cannot help" in slow_network.sentence()
     assert "the network is busy anyway" in slow_network.sentence()
@@ -85,15 +85,15 @@ def test_order_states_when_ordering_cannot_help() -> None:
 
 def test_bounds_of_a_cluster() -> None:
     profile = training(compute_s=0.02)
-    result = cluster_bounds(profile, order_cluster(2, 1, GBIT))
+    result = cluster_bounds(profile, cluster_with_straggler(2, 1, GBIT))
     assert result.resource_s[Resource(ResourceKind.DOWNLINK)] == pytest.approx(2 * 6e6 / GBIT)
     assert result.computation_s == pytest.approx(0.36)
-    barrier = cluster_bounds(profile, order_cluster(2, 1, GBIT), barrier=True)
+    barrier = cluster_bounds(profile, cluster_with_straggler(2, 1, GBIT), barrier=True)
     assert barrier.communication_s == pytest.approx(4 * 6e6 / GBIT)
     # Three servers of 2 MB each: two workers load a server with 4 MB, a worker's own NIC with 6 MB.
-    several = cluster_bounds(training(servers=3), order_cluster(2, 3, GBIT))
+    several = cluster_bounds(training(servers=3), cluster_with_straggler(2, 3, GBIT))
     assert several.resource_s[Resource(ResourceKind.DOWNLINK)] == pytest.approx(6e6 / GBIT)
-    slow = order_cluster(2, 1, GBIT, slow_worker=0.5, slow_link_bytes_per_s=GBIT / 4)
+    slow = cluster_with_straggler(2, 1, GBIT, slow_worker=0.5, slow_link_bytes_per_s=GBIT / 4)
     assert cluster_bounds(profile, slow).computation_s == pytest.approx(0.72)
     assert cluster_bounds(profile, slow).resource_s[Resource(ResourceKind.UPLINK)] == pytest.approx(
         4 * 6e6 / GBIT
@@ -104,7 +104,7 @@ def test_dealing_slices_evens_out_servers() -> None:
     """Three quarters of the bytes lie on one of two servers; P3 deals its slices over both."""
     whole = training(servers=2, compute_s=0.001)
     profile = replace(whole, bytes=np.where(whole.server == 0, whole.bytes * 3, whole.bytes))
-    result = compare_orders(profile, order_cluster(4, 2, GBIT), ["layer", "p3"], precision=0.05)
+    result = compare_orders(profile, cluster_with_straggler(4, 2, GBIT), ["layer", "p3"], precision=0.05)
     _, layer, p3 = result.results
     assert p3.step_s < 0.75 * layer.step_s
     assert p3.efficiency <= 1
@@ -113,22 +113,24 @@ def test_dealing_slices_evens_out_servers() -> None:
 
 def test_slow_worker_and_a_slow_link_slow_all_in_sync() -> None:
     profile = training()
-    alike = compare_orders(profile, order_cluster(2, 1, GBIT), ["layer"], precision=0.05).results[1]
+    alike = compare_orders(profile, cluster_with_straggler(2, 1, GBIT), ["layer"], precision=0.05).results[1]
     for slower in (
-        order_cluster(2, 1, GBIT, slow_worker=0.5),
-        order_cluster(2, 1, GBIT, slow_link_bytes_per_s=GBIT / 16),
+        cluster_with_straggler(2, 1, GBIT, slow_worker=0.5),
+        cluster_with_straggler(2, 1, GBIT, slow_link_bytes_per_s=GBIT / 16),
     ):
         assert (
             compare_orders(profile, slower, ["layer"], precision=0.05).results[1].step_s > 1.5 * alike.step_s
         )
     with pytest.raises(BadInput, match="slow worker's speed is -1"):
-        order_cluster(2, 1, GBIT, slow_worker=-1)
+        cluster_with_straggler(2, 1, GBIT, slow_worker=-1)
 
 
 def test_own_priorities_are_a_row() -> None:
     profile = training()
     own = {f"w{i}/{way}": float(-i) for i in range(LAYERS) for way in ("down", "up")}
-    result = compare_orders(profile, order_cluster(2, 1, GBIT), ["reverse"], priorities=own, precision=0.05)
+    result = compare_orders(
+        profile, cluster_with_straggler(2, 1, GBIT), ["reverse"], priorities=own, precision=0.05
+    )
     assert [r.strategy for r in result.results] == ["fifo", "reverse", "priorities"]
     assert result.results[2].step_s == pytest.approx(result.results[1].step_s, rel=1e-9)
 
@@ -140,7 +142,7 @@ def test_small_slices_cost_and_large_ones_delay() -> None:
     for slice_bytes in (10_000, 250_000, 1_000_000):
         result = compare_orders(
             profile,
-            order_cluster(1, 1, GBIT),
+            cluster_with_straggler(1, 1, GBIT),
             ["p3"],
             overhead_s=0.002,
             precision=0.05,
@@ -154,8 +156,8 @@ def test_small_slices_cost_and_large_ones_delay() -> None:
 def tuned(trials: int, storage: Path | None = None, seed: int = 0) -> object:
     profile = pipeline_step(training())
     setting = Setting(bandwidth_bytes_per_s=GBIT, overhead_s=0.002, seed=seed)
-    return tune(
-        replace(profile, bytes=profile.bytes * 4), order_cluster(2, 1, GBIT), setting,
+    return tune_bytescheduler(
+        replace(profile, bytes=profile.bytes * 4), cluster_with_straggler(2, 1, GBIT), setting,
         trials=trials, storage=storage, precision=0.3,
     )  # fmt: skip
 
@@ -186,8 +188,8 @@ def test_tuning_refuses_what_is_no_study(tmp_path: Path) -> None:
 
 
 def test_uniform_machines() -> None:
-    assert order_cluster(3, 2, GBIT) == Cluster.uniform(3, 2, GBIT)
-    assert np.isfinite(order_cluster(3, 1, GBIT, flow_bytes_per_s=GBIT / 2).flow_bytes_per_s)
+    assert cluster_with_straggler(3, 2, GBIT) == Cluster.uniform(3, 2, GBIT)
+    assert np.isfinite(cluster_with_straggler(3, 1, GBIT, flow_bytes_per_s=GBIT / 2).flow_bytes_per_s)
 
 
 def test_bound_of_a_plan_whose_slices_are_dealt() -> None:

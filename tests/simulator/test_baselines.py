@@ -8,7 +8,7 @@ from planner.servers.validation.testbed import (
     OneWorker,
     cynthia_samples_per_s,
     ideal_samples_per_s,
-    one_worker,
+    measure_one_worker,
     queueing_samples_per_s,
 )
 from planner.simulator.cluster import Cluster
@@ -35,7 +35,7 @@ def overlapping(servers: int = 1) -> Profile:
 
 
 def test_phases_of_a_single_worker() -> None:
-    result = one_worker(overlapping(), Cluster.uniform(8, 1, 100.0))
+    result = measure_one_worker(overlapping(), Cluster.uniform(8, 1, 100.0))
     # Downloads to 4; forward 1 from 1 to 3, forward 2 to 5, backward 2 to 7, upload 2 to 10 and 1 from 11.
     assert result.downlink_s == pytest.approx(4)
     assert result.compute_s == pytest.approx(3)
@@ -48,7 +48,7 @@ def test_phases_of_a_single_worker() -> None:
 
 
 def test_worker_nic_counts_with_two_servers() -> None:
-    result = one_worker(overlapping(2), Cluster.uniform(8, 2, 100.0))
+    result = measure_one_worker(overlapping(2), Cluster.uniform(8, 2, 100.0))
     assert result.transfer_s == pytest.approx(4)
 
 

@@ -13,12 +13,12 @@ from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import simulate, start_offsets_s
 
 
-def one_worker(count):
+def measure_one_worker(count):
     kept_range = (seed for seed in range(200) if scenario(seed).cluster.workers == 1)
     return [seed for seed, _ in zip(kept_range, range(count), strict=False)]
 
 
-@pytest.mark.parametrize("seed", one_worker(20))
+@pytest.mark.parametrize("seed", measure_one_worker(20))
 def test_single_worker_that_computes_faster_is_never_slower(seed):
     result = scenario(seed)
     before, after = (

@@ -85,8 +85,10 @@ class SpotTerms:
 
 @dataclass(frozen=True, slots=True)
 class Paid:
-    """US dollars per hour of each role. `course`: of a run on spot machines, None on demand; `refused`: why
-    requested spot machines do not pay."""
+    """US dollars per hour of each role.
+
+    `course`: of a run on spot machines, None on demand; `refused`: why requested spot machines do not pay.
+    """
 
     usd_per_hour: tuple[float, ...]
     course: SpotCourse | None = None
@@ -165,8 +167,10 @@ class Energy:
 def machine_energy(
     hardware: Hardware, *, hours: float, machines: int = 1, region: str | None = None
 ) -> Energy | None:
-    """Energy and emissions of machines over some hours; None if their power is unknown. A user's own machines
-    draw the power that their file states; the grid is that of the region."""
+    """Energy and emissions of machines over some hours; None if their power is unknown.
+
+    A user's own machines draw the power that their file states; the grid is that of the region.
+    """
     if not (math.isfinite(hours) and hours >= 0) or machines < 0:
         raise BadInput(f"energy of {machines} machines for {hours:g} hours: both must be at least 0")
     watts = machine_watts(hardware)

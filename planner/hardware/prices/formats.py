@@ -38,8 +38,10 @@ KEPT = "; nothing was imported"
 
 @dataclass(frozen=True, slots=True)
 class ListedPrice:
-    """USD per hour of a machine in a zone of a region; `name` is the provider's. `place` is the file with
-    line and column, `as_of` the day of the list, if any."""
+    """USD per hour of a machine in a zone of a region; `name` is the provider's.
+
+    `place` is the file with line and column, `as_of` the day of the list, if any.
+    """
 
     place: str
     line: int
@@ -57,8 +59,10 @@ Reader = Callable[[Path, str, Machines, Counter[str]], Iterable[ListedPrice]]
 
 @dataclass(frozen=True, slots=True)
 class PriceFormat:
-    """A format, the provider in a list's path, and its reader. The reader takes the path, the provider, its
-    machines, and a counter of rows left out."""
+    """A format, the provider in a list's path, and its reader.
+
+    The reader takes the path, the provider, its machines, and a counter of rows left out.
+    """
 
     name: str
     provider_of: Callable[[Path], str]

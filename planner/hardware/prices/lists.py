@@ -121,8 +121,11 @@ def read_list(path: Path, provider: str | None = None) -> PriceList:
 def _median_prices(
     rows: Iterable[ListedPrice], machines: Machines, left_out: Counter[str], source: str
 ) -> dict[str, dict[str, Price]]:
-    """Median prices over the zones of each region, by machine and region. A spot price of zero counts as
-    none, as does one equal to on demand outside AWS. An on-demand price below the spot price is left out."""
+    """Median prices over the zones of each region, by machine and region.
+
+    A spot price of zero counts as none, as does one equal to on demand outside AWS. An on-demand price below
+    the spot price is left out.
+    """
     unknown = {row.name for row in rows if row.name not in machines}
     left_out["of machines that the catalog lacks"] += len(unknown)
     regions: dict[tuple[str, str], dict[str, list[ListedPrice]]] = {}

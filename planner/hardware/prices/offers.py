@@ -62,11 +62,13 @@ def offers(
     spot: bool = False,
     machines: Iterable[Hardware] | None = None,
 ) -> tuple[Offer, ...]:
-    """Offers sorted by USD per device-hour, cheapest first. `gpu` names devices (`H100:8`, `A100,L4`),
-    `provider` providers (`aws,gcp`). `region` is a region's name, `cheapest` for each machine's cheapest, or
-    None for the first in its file. `sold` leaves out retired machines and example clusters. `spot` ranks by
-    the spot price. `machines` defaults to the catalog. Unknown names are refused, with the nearest known
-    ones."""
+    """Offers sorted by USD per device-hour, cheapest first.
+
+    `gpu` names devices (`H100:8`, `A100,L4`), `provider` providers (`aws,gcp`). `region` is a region's name,
+    `cheapest` for each machine's cheapest, or None for the first in its file. `sold` leaves out retired
+    machines and example clusters. `spot` ranks by the spot price. `machines` defaults to the catalog. Unknown
+    names are refused, with the nearest known ones.
+    """
     kinds = tuple(match_hardware("*") if machines is None else machines)
     if provider is not None:
         kinds = filter_by_provider(kinds, provider)
@@ -152,11 +154,13 @@ class Replacement:
 
 
 def find_replacement(hardware: Hardware, candidates: Iterable[Hardware] | None = None) -> Replacement | None:
-    """Finds the most similar machine still sold that is at least as large; None if there is none. Its
-    devices are of the same kind, have at least as much memory each, and together at least the peak and the
-    memory. The most similar machine has the least sum of |log ratio| over peak, memory and memory
-    bandwidth of a device, device count, vCPU count, and a higher price. Figures that either machine lacks
-    do not count. Another provider's machine is chosen only if the machine's own provider has none."""
+    """Finds the most similar machine still sold that is at least as large; None if there is none.
+
+    Its devices are of the same kind, have at least as much memory each, and together at least the peak and
+    the memory. The most similar machine has the least sum of |log ratio| over peak, memory and memory
+    bandwidth of a device, device count, vCPU count, and a higher price. Figures that either machine lacks do
+    not count. Another provider's machine is chosen only if the machine's own provider has none.
+    """
     known = match_hardware("*") if candidates is None else candidates
     best = min(
         (other for other in known if _can_replace(other, hardware)),

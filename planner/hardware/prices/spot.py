@@ -116,8 +116,11 @@ def _expected_interruption(kind: Hardware, region: str, terms: SpotTerms) -> Int
 
 
 def published_interruption(machine: str, region: str) -> Interruption | None:
-    """Published interruption rate of a machine in a region; None if unpublished, as outside AWS. It is that
-    of the upper end of the class, except for `>20%`, which has none: there it is that of the lower end."""
+    """Published interruption rate of a machine in a region; None if unpublished, as outside AWS.
+
+    It is that of the upper end of the class, except for `>20%`, which has none: there it is that of the lower
+    end.
+    """
     share = _published_classes().get((machine, region))
     return None if share is None else _interruption(CLASSES[share], SOURCE, share)
 

@@ -58,8 +58,10 @@ class ImportedModel:
 def import_file(
     path: Path, *, tokens: int | None = None, shapes: dict[str, int] | None = None
 ) -> ImportedModel:
-    """Imports a network from a Hugging Face file or folder, or from an ONNX file. `tokens` per sample
-    override the file's; `shapes` are sizes for the open axes of an ONNX file."""
+    """Imports a network from a Hugging Face file or folder, or from an ONNX file.
+
+    `tokens` per sample override the file's; `shapes` are sizes for the open axes of an ONNX file.
+    """
     if path.suffix == ".onnx":
         from planner.model.importers.onnx_file import import_onnx
 

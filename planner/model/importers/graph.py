@@ -254,8 +254,10 @@ class OperatorGraph:
 
 
 def _hidden_flops_bound(operands: list[Shape], output: Shape) -> float:
-    """FLOPs of an operator if it were the matrix product of its two largest operands. With A of m x k, B
-    of k x n and C of m x n these are 2 m k n = 2 sqrt(|A| |B| |C|)."""
+    """FLOPs of an operator if it were the matrix product of its two largest operands.
+
+    With A of m x k, B of k x n and C of m x n these are 2 m k n = 2 sqrt(|A| |B| |C|).
+    """
     sizes = sorted(map(math.prod, operands))[-2:]
     return 2.0 * math.sqrt(math.prod(sizes) * math.prod(output)) if len(sizes) == 2 else 0.0
 

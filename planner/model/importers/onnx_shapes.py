@@ -155,8 +155,10 @@ def _all_nodes(nodes: Any, path: Path) -> Iterator[Any]:
 
 
 def _check_calls(path: Path, model: Any) -> None:
-    """Raises BadInput if inlining every function call gives too many nodes. Nodes of a function: f[n] =
-    sum over its nodes of 1 + f[callee]."""
+    """Raises BadInput if inlining every function call gives too many nodes.
+
+    Nodes of a function: f[n] = sum over its nodes of 1 + f[callee].
+    """
     functions = {(function.domain, function.name): function for function in model.functions}
     counts: dict[tuple[str, str], int] = {}
     entered: list[tuple[str, str]] = []

@@ -50,8 +50,10 @@ def import_module_function(source: str, shape: Shape, *, ids: bool, hooks: bool)
 
 
 def import_architecture(place: Path, values: dict[str, Any], tokens: int) -> ImportedModel | None:
-    """Imports a config.json of an unknown family as the module that `transformers` builds. None if the
-    library is not installed or does not know the family."""
+    """Imports a config.json of an unknown family as the module that `transformers` builds.
+
+    None if the library is not installed or does not know the family.
+    """
     try:
         import torch
         import transformers

@@ -101,8 +101,11 @@ def layer_workload(
     trained: bool = True,
     flash: bool | None = None,
 ) -> Workload:
-    """Workload of one layer per sample. `reads_data`: its input needs no gradient. Without `has_gradient`
-    only the forward pass runs; not `trained`: its weights are frozen."""
+    """Workload of one layer per sample.
+
+    `reads_data`: its input needs no gradient. Without `has_gradient` only the forward pass runs; not
+    `trained`: its weights are frozen.
+    """
     work = layer_class(layer).work(layer, trained=trained and has_gradient, flash=flash)
     if not has_gradient:
         return Workload(kernel_kind(layer), work.forward)
@@ -115,8 +118,10 @@ def layer_workload(
 
 @memoize
 def workloads(model: Model, *, flash: bool | None = None, training: bool = True) -> tuple[Workload, ...]:
-    """Workload of each layer per sample, in order; without `training` only the forward pass runs. `flash`
-    overrides the model's attention kernel."""
+    """Workload of each layer per sample, in order; without `training` only the forward pass runs.
+
+    `flash` overrides the model's attention kernel.
+    """
     data = {layer.name for layer in model.layers if is_input(layer)}
     with_gradient = layers_with_gradient(model)
     memo: dict[tuple[object, ...], Workload] = {}
@@ -144,8 +149,10 @@ def trains_weights(layer: Layer) -> bool:
 
 
 def should_save_input(layer: Layer) -> bool:
-    """Whether a layer that needs its input for weight gradients saves it. Quantized layers save it though
-    they compute none (bitsandbytes' MatMul4Bit)."""
+    """Whether a layer that needs its input for weight gradients saves it.
+
+    Quantized layers save it though they compute none (bitsandbytes' MatMul4Bit).
+    """
     return trains_weights(layer) or any((tensor.frozen_bits or 16) < 16 for tensor in layer.tensors)
 
 

@@ -53,8 +53,10 @@ Grows = Literal["rows", "depth", "times"]
 
 @dataclass(frozen=True, slots=True)
 class Matmul:
-    """`times` matrix products of (rows x depth) by (depth x columns) per sample. `grows`: the dimension that
-    is multiplied by the batch."""
+    """`times` matrix products of (rows x depth) by (depth x columns) per sample.
+
+    `grows`: the dimension that is multiplied by the batch.
+    """
 
     rows: float
     columns: float
@@ -206,8 +208,11 @@ class Style:
 
 @dataclass(frozen=True, slots=True)
 class LayerShard:
-    """A layer on one tensor-parallel rank. `output_sharded`: the rank holds some features of the output;
-    `partial_sum`: the group all-reduces the output."""
+    """A layer on one tensor-parallel rank.
+
+    `output_sharded`: the rank holds some features of the output; `partial_sum`: the group all-reduces the
+    output.
+    """
 
     layer: Layer
     output_sharded: bool = False
@@ -302,8 +307,11 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def shard(
         cls, layer: Layer, degree: int, *, input_sharded: bool, output_may_shard: bool, sequence: bool
     ) -> LayerShard:
-        """Returns the layer as one of `degree` tensor-parallel ranks computes it. `output_may_shard`: all
-        readers accept shards; `sequence`: norms and residual sums are sharded along the positions."""
+        """Returns the layer as one of `degree` tensor-parallel ranks computes it.
+
+        `output_may_shard`: all readers accept shards; `sequence`: norms and residual sums are sharded along
+        the positions.
+        """
         if input_sharded and (cls.passes_shard or cls.accepts_shard):
             return LayerShard(shard_features(layer, degree), output_sharded=True)
         if sequence and cls.sequence_parallel and len(layer.output_shape) == 2:

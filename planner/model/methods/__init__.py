@@ -164,8 +164,10 @@ def method_settings(
 
 @memoize
 def apply_training(model: Model, training: MethodSettings, dataset_tokens: float | None = None) -> Model:
-    """Returns the model with frozen tensors, adapters and dataset size of a training method. Full training
-    leaves the layers unchanged."""
+    """Returns the model with frozen tensors, adapters and dataset size of a training method.
+
+    Full training leaves the layers unchanged.
+    """
     if training == MethodSettings():
         return model if dataset_tokens is None else _set_dataset(model, dataset_tokens)
     method = METHODS[training.method]

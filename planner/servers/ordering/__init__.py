@@ -41,8 +41,10 @@ __all__ = ["STRATEGIES", "Schedule", "Setting", "Strategy", "schedule"]
 
 
 def schedule(profile: Profile, name: str, **settings: Any) -> Schedule:
-    """Applies a named strategy to a profile: the rewritten profile (transfers cut or held) and its policy.
-    Settings are those of `Setting` and of the strategy (`slice_bytes`, `credit_bytes`, ...)."""
+    """Applies a named ordering strategy to a profile; returns the rewritten profile and its transfer policy.
+
+    Settings are those of `Setting` and of the strategy (`slice_bytes`, `credit_bytes`, ...).
+    """
     if name not in STRATEGIES:
         raise unknown_name("strategy", name, STRATEGIES, hint="one of " + ", ".join(STRATEGIES))
     common = {entry.name for entry in fields(Setting)} & settings.keys()

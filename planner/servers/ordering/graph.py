@@ -101,8 +101,11 @@ def download_consumers(dependents: list[list[int]], parses: frozenset[int], pull
 def transfer_priorities(
     profile: Profile, pulls: list[int], ranks: Sequence[float] | None = None
 ) -> dict[str, float]:
-    """Priority of each transfer by name; an upload takes that of its tensor's download. Downloads take their
-    rank, or their position without `ranks`. Uploads of tensors that are not downloaded come last."""
+    """Priority of each transfer by name; an upload takes that of its tensor's download.
+
+    Downloads take their rank, or their position without `ranks`. Uploads of tensors that are not downloaded
+    come last.
+    """
     rank = dict(zip(pulls, ranks if ranks is not None else range(len(pulls)), strict=True))
     of_tensor = {int(profile.tensor[op]): r for op, r in rank.items() if profile.tensor[op] >= 0}
     out = {profile.names[op]: float(r) for op, r in rank.items()}

@@ -27,9 +27,11 @@ GAP_FACTOR = 2.0  # the released Prophet: a step ends where a gap exceeds twice 
 
 
 def generation_times_s(profile: Profile) -> dict[int, float]:
-    """Seconds at which each gradient is ready to upload if the network never delays the worker (Prophet's
-    c(i)). The worker runs one op at a time, the one that became ready first (then the lowest index);
-    durations are the means over the steps of the profile."""
+    """Seconds until each gradient is ready if the worker never waits for the network (Prophet's c(i)).
+
+    The worker runs one op at a time, the one that became ready first (then the lowest index); durations are
+    the means over the steps of the profile.
+    """
     duration = np.where(profile.resource == WORKER, profile.durations_s.mean(axis=0), 0.0).tolist()
     worker = (profile.resource == WORKER).tolist()
     start, index = profile.dependents()
@@ -53,8 +55,10 @@ def generation_times_s(profile: Profile) -> dict[int, float]:
 
 
 def gradient_bursts(times_s: Sequence[float]) -> list[list[int]]:
-    """Groups gradients into bursts that become ready close together, earliest burst first. A new burst begins
-    where the gap exceeds twice the mean gap; evenly spaced gradients form one."""
+    """Groups gradients into bursts that become ready close together, earliest burst first.
+
+    A new burst begins where the gap exceeds twice the mean gap; evenly spaced gradients form one.
+    """
     by_time = sorted(range(len(times_s)), key=lambda i: (times_s[i], i))
     gaps = [times_s[b] - times_s[a] for a, b in pairwise(by_time)]
     mean = sum(gaps) / len(gaps) if gaps else 0.0
@@ -69,13 +73,15 @@ def gradient_bursts(times_s: Sequence[float]) -> list[list[int]]:
 def plan_blocks(
     generated_s: Sequence[float], transfer_s: Sequence[float]
 ) -> tuple[list[list[int]], list[int]]:
-    """Plans Prophet's blocks of gradients sent during backward, and the gradients sent after it, by index
-    (Algorithm 1). `generated_s` is c(i), `transfer_s` E(i). Gradients come in steps (see `gradient_bursts`),
-    and all of a step are there when its last one is. At each step but the last, gradients that are there go
-    into the block, most urgent first, while they fit the time A until the next step. At the last step, which
-    brings gradient 0, whatever is left goes by priority. Where we differ: A(i), printed as the distance to
-    the nearest gradient of higher priority, would be about zero inside a step; the text, and the released
-    code, mean the time to the next step."""
+    """Gradients of each block sent during backward, and the gradients sent after it (Prophet, Algorithm 1).
+
+    `generated_s` is c(i), `transfer_s` E(i). Gradients come in steps (see `gradient_bursts`), and all of a
+    step are there when its last one is. At each step but the last, gradients that are there go into the
+    block, most urgent first, while they fit the time A until the next step. At the last step, which brings
+    gradient 0, whatever is left goes by priority. Where we differ: A(i), printed as the distance to the
+    nearest gradient of higher priority, would be about zero inside a step; the text, and the released code,
+    mean the time to the next step.
+    """
     steps = gradient_bursts(generated_s)
     complete = [max(generated_s[i] for i in step) for step in steps]
     waiting: list[int] = []
@@ -95,8 +101,10 @@ def plan_blocks(
 def plan_prophet(
     profile: Profile, setting: Setting, partition_bytes: int = DEFAULT_PARTITION_BYTES
 ) -> Schedule:
-    """Uploads in blocks with one overhead each, downloads by layer. Gradients are cut into partitions
-    first, as in BytePS; those that fit no block wait for backward to end."""
+    """Schedules uploads in Prophet's blocks, with one overhead per block, and downloads by layer.
+
+    Gradients are cut into partitions first, as in BytePS; those that fit no block wait for backward to end.
+    """
     profile = cut_tensors(profile, partition_bytes)
     times, priority, names = generation_times_s(profile), layer_priorities(profile), profile.names
     uploads = np.flatnonzero(profile.resource == UPLINK).tolist()

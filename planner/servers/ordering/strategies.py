@@ -27,8 +27,10 @@ _TICKS_PER_S = 10**15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Inputs that all strategies share: NIC bandwidth, overhead per message, and a seed. Downloads have the
-    overhead of uploads unless `download_overhead_s` is given."""
+    """Inputs that all strategies share: NIC bandwidth, overhead per message, and a seed.
+
+    Downloads have the overhead of uploads unless `download_overhead_s` is given.
+    """
 
     bandwidth_bytes_per_s: float = 1.25e9
     overhead_s: float = 0.0
@@ -50,7 +52,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Profile rewritten by a strategy (transfers cut or held), and the policy that orders its transfers."""
+    """Profile rewritten by a strategy (transfers split or delayed), and the order policy of its transfers."""
 
     profile: Profile
     policy: Policy
@@ -58,7 +60,13 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """A way to order transfers. `plan` makes the schedule, without overheads; `cuts`: it cuts them."""
+    """A transfer ordering strategy.
+
+    `plan` makes the schedule, without overheads; `cuts`: it splits tensors.
+
+    `plan` makes the schedule, without overheads; `cuts`: it splits tensors. `plan` makes the schedule,
+    without overheads; `cuts`: it cuts them.
+    """
 
     summary: str
     plan: Callable[..., Schedule]
@@ -66,7 +74,7 @@ class Strategy:
 
 
 def plan_fifo(profile: Profile, setting: Setting) -> Schedule:
-    """No order: each step and worker requests whole transfers in a random order."""
+    """Schedules whole transfers in a random order per step and worker, as without ordering."""
     return Schedule(profile, Fifo())
 
 
@@ -76,8 +84,10 @@ def layer_priorities(profile: Profile) -> dict[str, float]:
 
 
 def plan_p3(profile: Profile, setting: Setting, slice_bytes: int = DEFAULT_SLICE_BYTES) -> Schedule:
-    """Cuts tensors into slices spread over servers and sends the earliest layer's slice first. One slice
-    is on the wire at a time, so each pays its overhead."""
+    """Cuts tensors into slices spread over servers and sends the earliest layer's slice first.
+
+    One slice is on the wire at a time, so each pays its overhead.
+    """
     sliced = cut_tensors(profile, slice_bytes, deal=True)
     return Schedule(sliced, Sliced(slice_bytes=slice_bytes, priorities=layer_priorities(sliced)))
 
@@ -88,8 +98,11 @@ def plan_bytescheduler(
     partition_bytes: int = DEFAULT_PARTITION_BYTES,
     credit_bytes: int = DEFAULT_PARTITION_BYTES * DEFAULT_CREDIT_PARTITIONS,
 ) -> Schedule:
-    """Sends partitions by priority while at most `credit_bytes` are in flight. More credit hides the
-    overhead of partitions, but lets more low-priority bytes go before a late urgent one."""
+    """Sends partitions by priority while at most `credit_bytes` are in flight.
+
+    More credit hides the overhead of partitions, but lets more low-priority bytes go before a late urgent
+    one.
+    """
     divided = cut_tensors(profile, partition_bytes)
     priorities = layer_priorities(divided)
     return Schedule(
@@ -98,9 +111,11 @@ def plan_bytescheduler(
 
 
 def impending_counts(graph: StepGraph) -> list[float]:
-    """M+ of TicTac: least downloads awaited by an op that needs this download and at least one more, by bit.
-    Infinite if there is no such op (TicTac, Algorithms 1 and 2). It is also Order(read) of Hashemi et al.
-    (2018), equation 3."""
+    """TicTac's M+ per download: the fewest downloads awaited by any op that needs it and another.
+
+    The list is indexed by the download's bit. Infinite if there is no such op (TicTac, Algorithms 1 and 2).
+    It is also Order(read) of Hashemi et al. (2018), equation 3.
+    """
     out = [float("inf")] * len(graph.pulls)
     open_bits = (1 << len(graph.pulls)) - 1
     sets = {graph.needs[op] for op in graph.computation_ops()}
@@ -111,8 +126,8 @@ def impending_counts(graph: StepGraph) -> list[float]:
     return out
 
 
-def ranks_with_ties(graph: StepGraph) -> list[int]:
-    """TIC rank of each download, by bit: how many downloads have a smaller M+."""
+def tic_ranks(graph: StepGraph) -> list[int]:
+    """TIC rank of each download: the number of downloads with a smaller M+, so that equal ones tie."""
     counts = impending_counts(graph)
     return [sum(other < own for other in counts) for own in counts]
 
@@ -124,8 +139,7 @@ def tic_order(graph: StepGraph) -> list[int]:
 
 
 def tac_order(graph: StepGraph, bandwidth_bytes_per_s: float, overhead_s: float = 0.0) -> list[int]:
-    """Download ops in the order of TAC, which knows transfer and computation times (TicTac, Algorithms 1
-    and 3).
+    """Download ops in TAC order, from transfer and computation times (TicTac, Algorithms 1 and 3).
 
     Of the outstanding downloads R, take again and again the one that is first under
         A before B  iff  min(P_B, M_A) < min(P_A, M_B), or these are equal and M+_A < M+_B      (equation 2)
@@ -161,7 +175,7 @@ def tac_order(graph: StepGraph, bandwidth_bytes_per_s: float, overhead_s: float 
 
 
 def _tac_times(work: dict[int, int], cost: dict[int, int], pulls: int) -> tuple[list[int], list[float]]:
-    """Computation that each download unlocks alone (P), and its M+, both in femtoseconds."""
+    """Computation time that each download unlocks by itself (P), and its M+, both in femtoseconds."""
     alone = [0] * pulls
     impending = [float("inf")] * pulls
     open_bits = (1 << pulls) - 1
@@ -208,15 +222,18 @@ def _random_order(graph: StepGraph, setting: Setting) -> list[int]:
     return pulls
 
 
-def _ranking(
+def _fixed_order_strategy(
     summary: str,
     order: Callable[[StepGraph, Setting], Sequence[int]],
     ranks: Callable[[StepGraph], Sequence[float]] | None = None,
 ) -> Strategy:
-    """Strategy with one fixed order of downloads; each upload has the rank of its tensor's download. `ranks`
-    returns the rank of each download of `order`, for orders with ties."""
+    """Strategy with one fixed order of downloads; each upload has the rank of its tensor's download.
+
+    `ranks` returns the rank of each download of `order`, for orders with ties.
+    """
 
     def plan(profile: Profile, setting: Setting) -> Schedule:
+        """Schedules the transfers by the rank of their tensor's download."""
         graph = StepGraph.build(profile)
         tied = ranks(graph) if ranks else None
         priorities = transfer_priorities(profile, list(order(graph, setting)), tied)
@@ -226,23 +243,23 @@ def _ranking(
 
 
 RANKINGS = {
-    "tic": _ranking(
+    "tic": _fixed_order_strategy(
         "TicTac without timing: fewest downloads to the next op first",
         lambda graph, setting: tic_order(graph),
     ),
-    "tac": _ranking(
+    "tac": _fixed_order_strategy(
         "TicTac with timing: the download that hides most computation first",
         lambda graph, setting: tac_order(graph, setting.bandwidth_bytes_per_s, setting.overhead_s),
     ),
     # Order(read) = min |Dep(op)| over the ops with more than one dependency that need it: TIC's M+.
-    "simple": _ranking(
+    "simple": _fixed_order_strategy(
         "Hashemi et al. (2018), equation 3: as TIC, equals in order of arrival",
         lambda graph, setting: graph.pulls,
-        ranks_with_ties,
+        tic_ranks,
     ),
-    "layer": _ranking("first consumed, first sent", lambda graph, setting: graph.pulls),
-    "random": _ranking("one random order, enforced in every step", _random_order),
-    "reverse": _ranking(
+    "layer": _fixed_order_strategy("first consumed, first sent", lambda graph, setting: graph.pulls),
+    "random": _fixed_order_strategy("one random order, enforced in every step", _random_order),
+    "reverse": _fixed_order_strategy(
         "last consumed, first sent: the worst order of a chain", lambda graph, setting: graph.pulls[::-1]
     ),
 }

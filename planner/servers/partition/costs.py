@@ -129,6 +129,7 @@ class StageChoice:
 
     @property
     def pair(self) -> tuple[int, int]:
+        """Degrees (P, R): partitions and replications."""
         return self.partitions, self.replications
 
     @property
@@ -164,12 +165,12 @@ def link_split(
 ) -> Split:
     """Network seconds per sample between a source stage and this stage, forward and backward."""
 
-    def network_s(share: float, messages: float, at: StageChoice) -> float:
+    def network_s(share: float, messages: float, choice: StageChoice) -> float:
         """Seconds to receive one stage's share of the elements, for this many messages per sample."""
         if messages <= 0:
             return 0.0
-        once = receive_s(c, share / messages * link.elements, at.threads)
-        return messages * once / at.concurrency
+        once = receive_s(c, share / messages * link.elements, choice.threads)
+        return messages * once / choice.concurrency
 
     return Split(
         forward_network_s=network_s(traffic.forward, traffic.forward_messages, stage),
@@ -178,7 +179,7 @@ def link_split(
 
 
 @dataclass(frozen=True)
-class Problem:
+class PartitionProblem:
     """Choices and cost tables of all stages for a given number of workers per replica."""
 
     stages: tuple[Stage, ...]
@@ -204,11 +205,15 @@ class Problem:
         ]
 
     def _thread_counts(self, stage: Stage, p: int) -> list[int]:
-        """Thread counts worth trying: more compute time, but less waiting. Memoized by stage signature."""
+        """Thread counts worth trying: each trades compute time against network latency.
+
+        Memoized by stage signature.
+        """
         if self.threads is not None:
             return [self.threads]
 
         def select_counts() -> list[int]:
+            """Pareto-optimal thread counts in compute time and latency."""
             counts = range(1, self.constants.threads + 1)
             cost = {h: self._base_compute_s(stage, StageChoice(p, 1, h)) for h in counts}
             wait = {h: self.constants.latency_s[h - 1] / h for h in counts}
@@ -227,7 +232,7 @@ class Problem:
         return get_or_make(self.memory, key, lambda: stage_split(self.constants, stage, alone).compute_s)
 
     @cached_property
-    def compute(self) -> list[Table]:
+    def compute_s(self) -> list[Table]:
         """Compute seconds per sample of a replica: for each stage an array over its choices."""
         if self.splits is not None:
             return [
@@ -239,13 +244,15 @@ class Problem:
             for stage, options in zip(self.stages, self.choices, strict=True)
         ]
 
-    def compute_split(self, at: int, choice: StageChoice) -> Split:
+    def compute_split(self, index: int, choice: StageChoice) -> Split:
         """Compute seconds per sample of a replica at one stage, split into forward and backward parts."""
-        stage = self.stages[at]
+        stage = self.stages[index]
         if self.splits is None:
             return stage_split(self.constants, stage, choice)
         used = choice.threads / self.constants.threads  # of the device
-        return self.splits[at].scale_by(stage.largest_share(choice.partitions) / (used * choice.replications))
+        return self.splits[index].scale_by(
+            stage.largest_share(choice.partitions) / (used * choice.replications)
+        )
 
     @cached_property
     def read_bytes(self) -> list[Table]:
@@ -257,62 +264,68 @@ class Problem:
 
     @cached_property
     def links(self) -> list[tuple[int, int, Table]]:
-        """Links as (source, stage, cost table in seconds), at the best placement; equal links share it."""
+        """Links as (source, stage, cost table in seconds) at the best placement; equal ones share a table."""
         known: dict[object, Table] = {}
         tables = []
-        for at, stage in enumerate(self.stages):
+        for index, stage in enumerate(self.stages):
             for link in stage.links:
-                before, after = self.choices[link.source], self.choices[at]
-                key = (link.elements, link.geometry, tuple(before), tuple(after))
+                source_choices, choices = self.choices[link.source], self.choices[index]
+                key = (link.elements, link.geometry, tuple(source_choices), tuple(choices))
                 if key not in known:
-                    known[key] = self._link_table(link, before, after)
-                tables.append((link.source, at, known[key]))
+                    known[key] = self._link_table(link, source_choices, choices)
+                tables.append((link.source, index, known[key]))
         return tables
 
-    def _link_table(self, link: Link, before: Sequence[StageChoice], after: Sequence[StageChoice]) -> Table:
+    def _link_table(
+        self, link: Link, source_choices: Sequence[StageChoice], stage_choices: Sequence[StageChoice]
+    ) -> Table:
         """Network seconds per sample of a link, for every pair of choices of its two stages."""
-        traffic = np.array([[best_traffic(link.geometry, a.pair, b.pair) for b in after] for a in before])
+        traffic = np.array(
+            [[best_traffic(link.geometry, a.pair, b.pair) for b in stage_choices] for a in source_choices]
+        )
         per_element = BYTES_PER_ELEMENT * link.elements / self.constants.nic_bytes_per_s
         latency = np.array(self.constants.latency_s)
 
         def s_per_element_and_message(choices: Sequence[StageChoice]) -> tuple[Table, Table]:
+            """Seconds per element and per message, one array each over the choices."""
             copies = np.array([choice.replications for choice in choices], float)
             threads = np.array([choice.threads for choice in choices])
             return per_element / copies, latency[threads - 1] / (threads * copies)
 
-        source_bytes, source_messages = s_per_element_and_message(before)
-        stage_bytes, stage_messages = s_per_element_and_message(after)
+        source_bytes, source_messages = s_per_element_and_message(source_choices)
+        stage_bytes, stage_messages = s_per_element_and_message(stage_choices)
         forward = traffic[:, :, 0] * stage_bytes + traffic[:, :, 1] * stage_messages
         backward = traffic[:, :, 2] * source_bytes[:, None] + traffic[:, :, 3] * source_messages[:, None]
         return np.asarray(forward + backward)
 
     @property
     def order(self) -> list[int]:
+        """Order in which the dynamic programme eliminates the stages."""
         scopes = [(link.source, at) for at, stage in enumerate(self.stages) for link in stage.links]
         return get_or_make(self.memory, "order", lambda: elimination_order(len(self.stages), scopes))
 
     def factors(self, s_per_byte: float) -> list[Factor]:
         """Cost tables of all stages and links in seconds per sample; weight bytes cost `s_per_byte` each."""
         nodes: list[Factor] = [
-            ((at,), self.compute[at] + s_per_byte * self.read_bytes[at]) for at in range(len(self.stages))
+            ((at,), self.compute_s[at] + s_per_byte * self.read_bytes[at]) for at in range(len(self.stages))
         ]
         return nodes + [((source, stage), table) for source, stage, table in self.links]
 
     def sample_s_and_read_bytes(self, states: Sequence[int]) -> tuple[float, float]:
         """Seconds per sample with segments placed best, and weight bytes read per replica."""
-        sample_s = sum(float(self.compute[at][state]) for at, state in enumerate(states))
+        sample_s = sum(float(self.compute_s[at][state]) for at, state in enumerate(states))
         sample_s += sum(float(table[states[a], states[b]]) for a, b, table in self.links)
         return sample_s, sum(float(self.read_bytes[at][state]) for at, state in enumerate(states))
 
     @property
-    def combinations(self) -> float:
+    def log10_combinations(self) -> float:
         """Decimal logarithm of the number of combinations of all stages' choices."""
         return sum(math.log10(len(options)) for options in self.choices)
 
 
 @dataclass(frozen=True)
-class StageSpread:
-    """Choice and worker placement of every stage, with the seconds per sample of a replica."""
+class ReplicaPlacement:
+    """Choice and worker placement of every stage of a replica, with the seconds per sample that they take."""
 
     choices: tuple[StageChoice, ...]
     placements: tuple[Placement, ...]
@@ -331,12 +344,15 @@ class StageSpread:
 
     @property
     def sample_s(self) -> float:
+        """Seconds per sample of a replica."""
         return self.split.total_s
 
 
-def place_segments(problem: Problem, states: Sequence[int]) -> StageSpread:
-    """Places the segments of each stage on the workers that hold most of their inputs. Optimal on a chain;
-    where branches meet, `least_s` bounds how far it is from the optimum."""
+def place_segments(problem: PartitionProblem, states: Sequence[int]) -> ReplicaPlacement:
+    """Places the segments of each stage on the workers that hold most of their inputs.
+
+    Optimal on a chain; where branches meet, `least_s` bounds how far it is from the optimum.
+    """
     c = problem.constants
     choices = [options[state] for options, state in zip(problem.choices, states, strict=True)]
     placements: list[Placement] = []
@@ -367,14 +383,14 @@ def place_segments(problem: Problem, states: Sequence[int]) -> StageSpread:
         placements.append(place)
         splits.append(split)
     least, read = problem.sample_s_and_read_bytes(states)
-    held = worker_bytes(problem.stages, choices, placements, problem.workers)
-    return StageSpread(tuple(choices), tuple(placements), tuple(splits), read, least, held)
+    held = peak_worker_bytes(problem.stages, choices, placements, problem.workers)
+    return ReplicaPlacement(tuple(choices), tuple(placements), tuple(splits), read, least, held)
 
 
-def worker_bytes(
+def peak_worker_bytes(
     stages: Sequence[Stage], choices: Sequence[StageChoice], placements: Sequence[Placement], workers: int
 ) -> float:
-    """Bytes on the fullest worker: weights, gradients, and each thread's activations and errors."""
+    """Memory of the fullest worker in bytes: weights, gradients, and each thread's activations and errors."""
     held = np.zeros(workers)
     for stage, choice, place in zip(stages, choices, placements, strict=True):
         part = stage.largest_share(choice.partitions)

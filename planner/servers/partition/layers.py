@@ -78,8 +78,10 @@ class PaperConstants:
 def constants_for(
     hardware: Hardware, network: Network = "baseline", *, bandwidth_bytes_per_s: float | None = None
 ) -> PaperConstants:
-    """Constants of a machine, from the calibration in its file or else estimated. `bandwidth_bytes_per_s`
-    replaces the NIC's bandwidth."""
+    """Constants of a machine, from the calibration in its file or else estimated.
+
+    `bandwidth_bytes_per_s` replaces the NIC's bandwidth.
+    """
     nic = bandwidth_bytes_per_s or hardware.nic_bytes_per_s(network)
     if nic is None:
         raise BadInput(
@@ -149,14 +151,17 @@ class Split:
 
     @property
     def total_s(self) -> float:
+        """Seconds of compute and network together."""
         return self.compute_s + self.network_s
 
     @property
     def compute_s(self) -> float:
+        """Seconds of forward, backward and update compute."""
         return self.forward_compute_s + self.backward_compute_s + self.update_compute_s
 
     @property
     def network_s(self) -> float:
+        """Seconds of feature exchange and weight reading."""
         return self.forward_network_s + self.backward_network_s + self.reading_s
 
     @property

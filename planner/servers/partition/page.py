@@ -21,7 +21,8 @@ _PARTS = {  # of an epoch: computation and communication
 }
 
 
-def _seconds_or_none(value: float) -> str:
+def _duration_or_dash(value: float) -> str:
+    """Seconds as text; `-` for zero."""
     return format_seconds(value) if value else "-"
 
 
@@ -48,7 +49,7 @@ def partition_tables(
     ]
     if request.max_workers is not None and best.workers == request.max_workers:
         notes.append(f"Replicas may have at most {request.max_workers} workers (--max-workers).")
-    times = columns_of("partition_times", show=dict.fromkeys(("compute_s", "network_s"), _seconds_or_none))
+    times = columns_of("partition_times", show=dict.fromkeys(("compute_s", "network_s"), _duration_or_dash))
     slower = {"slower": lambda value: f"+{value:.1%}" if value > 0 else "best"}
     layers = "Layers of one replica, each with what follows it, per sample:"
     return [
@@ -64,6 +65,7 @@ def partition_tables(
 
 
 def _split_notes(result: PartitionResult, prediction: Prediction | None) -> Iterator[str]:
+    """Yields sentences on the simulation, the epoch's samples and the assumptions of the best plan."""
     best, model, request = result.plans[0], result.model, result.request
     if prediction is not None:
         yield (
@@ -92,11 +94,13 @@ def _split_notes(result: PartitionResult, prediction: Prediction | None) -> Iter
         yield f"Where branches meet, the mapping may be {best.gap:.2%} above the best at most."
 
 
-def _count_phrase(number: int, what: str) -> str:
-    return f"{number or 'no'} {what}" + ("s" if number > 1 else "")
+def _count_phrase(number: int, noun: str) -> str:
+    """Number and plural noun, such as `no servers`."""
+    return f"{number or 'no'} {noun}" + ("s" if number > 1 else "")
 
 
 def _part_rows(plan: PartitionPlan) -> list[dict[str, Any]]:
+    """Table rows of compute and network seconds by part of training."""
     rows = []
     for part, keys in _PARTS.items():
         compute_s, network_s = (float(getattr(plan.split, key)) if key else 0.0 for key in keys)
@@ -106,6 +110,7 @@ def _part_rows(plan: PartitionPlan) -> list[dict[str, Any]]:
 
 
 def _layer_rows(plan: PartitionPlan) -> list[dict[str, Any]]:
+    """Table rows of each stage's choice, seconds and workers."""
     spread = plan.spread
     return [
         {
@@ -125,6 +130,7 @@ def _layer_rows(plan: PartitionPlan) -> list[dict[str, Any]]:
 
 
 def _plan_row(plan: PartitionPlan, best: PartitionPlan) -> dict[str, Any]:
+    """Table row of one plan, compared with the best."""
     return {
         "workers": plan.workers,
         "replicas": plan.replicas,
@@ -209,4 +215,5 @@ def _stacked_bars(key: str, title: str, unit: str, rows: Sequence[Any], keys: tu
 
 
 def _format_duration(value: float, unit: str) -> str:
+    """Formats a duration given in s or ms."""
     return format_seconds(value if unit == "s" else value / 1e3)

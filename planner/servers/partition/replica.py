@@ -3,8 +3,8 @@
 One simulated worker stands for one replica, on a node that has the NICs of all its n workers together.
 
 For the answers, one worker's profile is made into that of a replica (`scale_profile`), which takes n times
-a worker's batch in a step. Every stage is cut into P parts and kept in R copies with P R = n (`costs.Problem`
-with `every_worker`): its computing lasts share(P) n / R of what one worker needs for one batch, so about as
+a worker's batch in a step. Every stage is cut into P parts and kept in R copies with P R = n
+(`costs.PartitionProblem` with `every_worker`): its computing lasts share(P) n / R of what one worker needs for one batch, so about as
 long as before. What changes is what travels. Copies and stripes of a convolution read and write all of its
 weights each; parts of a dense layer only their own, so that a replica reads a cut dense layer once where n
 workers read it n times. In exchange activations and errors cross the network; how long follows from the
@@ -31,9 +31,9 @@ from planner.device.memory import footprint, usable_bytes
 from planner.device.precision import FP32
 from planner.hardware import Hardware
 from planner.model import BYTES_PER_ELEMENT, Model
-from planner.servers.partition.costs import Problem, StageSpread, place_segments
+from planner.servers.partition.costs import PartitionProblem, ReplicaPlacement, place_segments
 from planner.servers.partition.layers import PaperConstants, Split
-from planner.servers.partition.search import PartitionPlan, best_spreads
+from planner.servers.partition.search import PartitionPlan, pareto_placements
 from planner.servers.partition.stages import Stage, stages_of
 from planner.simulator.cluster import Cluster, Node
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, OpRole, Profile, RoleShares
@@ -58,27 +58,27 @@ class Span:
     busy_s: float  # computing and exchanges of a step
     read_bytes: float  # by the replica in a step
 
-    def compute_factor(self, at: int) -> float:
+    def compute_factor(self, index: int) -> float:
         """Compute time of one stage, relative to that of a single worker with its own batch."""
-        partitions, replications = self.cuts[at]
-        return self.stages[at].largest_share(partitions) * self.workers / replications
+        partitions, replications = self.cuts[index]
+        return self.stages[index].largest_share(partitions) * self.workers / replications
 
-    def held_weight_fraction(self, at: int) -> float:
+    def held_weight_fraction(self, index: int) -> float:
         """Fraction of a stage's weights that each worker holds."""
-        return self.stages[at].largest_share(self.cuts[at][0]) if self.stages[at].dense else 1.0
+        return self.stages[index].largest_share(self.cuts[index][0]) if self.stages[index].dense else 1.0
 
 
 def is_worth_spanning(model: Model, batch: int, hardware: Hardware, workers: int) -> bool:
     """Whether splitting a replica over these workers can save 10% of its weight reads and fits in memory."""
     stages = stages_of(model)
-    cuts = tuple((_most_parts(stage, workers), workers // _most_parts(stage, workers)) for stage in stages)
+    cuts = tuple((_part_count(stage, workers), workers // _part_count(stage, workers)) for stage in stages)
     read = sum(stage.read_bytes(*cut) for stage, cut in zip(stages, cuts, strict=True))
     none = (0.0,) * len(stages)
     return _is_useful(Span(workers, workers * batch, stages, cuts, none, none, 0.0, read), model, hardware)
 
 
-def _most_parts(stage: Stage, workers: int) -> int:
-    """Number of parts that reads the fewest bytes: the most possible for dense stages, else 1."""
+def _part_count(stage: Stage, workers: int) -> int:
+    """Number of parts with the fewest weight reads: as many as possible for dense stages, else 1."""
     return max(
         p for p in range(1, workers + 1) if workers % p == 0 and p <= (stage.rows if stage.dense else 1)
     )
@@ -93,7 +93,7 @@ def _is_useful(span: Span, model: Model, hardware: Hardware) -> bool:
 def find_spans(
     model: Model, hardware: Hardware, constants: PaperConstants, profile: Profile, workers: int
 ) -> list[Span]:
-    """Worthwhile spans over `workers` machines, each optimal at some cost per byte that is read."""
+    """Finds spans over `workers` machines that save weight reads, each optimal at some cost per byte read."""
     stages = stages_of(model)
     samples = workers * profile.batch
     columns = profile.layer.tolist(), profile.role.tolist(), profile.durations_s.mean(axis=0).tolist()
@@ -108,18 +108,19 @@ def find_spans(
         interference_out_of_cache=(1.0,),
         latency_s=(constants.latency_s[0] / samples,),
     )
-    problem = Problem(stages, whole, workers, threads=1, every_worker=True, splits=splits)
+    problem = PartitionProblem(stages, whole, workers, threads=1, every_worker=True, splits=splits)
     dearest = MOST_REPLICAS / (constants.nic_bytes_per_s * samples)
     most_cut = [
-        next(i for i, c in enumerate(options) if c.partitions == _most_parts(stage, workers))
+        next(i for i, c in enumerate(options) if c.partitions == _part_count(stage, workers))
         for stage, options in zip(stages, problem.choices, strict=True)
     ]
-    parts = [*best_spreads(problem, 0.0, dearest), place_segments(problem, most_cut)]
+    parts = [*pareto_placements(problem, 0.0, dearest), place_segments(problem, most_cut)]
     spans = {span.cuts: span for span in (_build_span(problem, match, samples) for match in parts)}
     return [span for span in spans.values() if _is_useful(span, model, hardware)]
 
 
-def _build_span(problem: Problem, solution: StageSpread, samples: int) -> Span:
+def _build_span(problem: PartitionProblem, solution: ReplicaPlacement, samples: int) -> Span:
+    """Converts a solved partition problem to a span, for a batch of `samples`."""
     return Span(
         workers=problem.workers,
         samples=samples,
@@ -204,16 +205,17 @@ def replica_profile(
     times: list[float] = []
 
     def add_op(op: Op, seconds: float = 0.0) -> int:
+        """Appends an op with its duration; returns its index."""
         ops.append(op)
         times.append(float(seconds))
         return len(ops) - 1
 
     names: list[str] = []
 
-    def weight_parts(at: int, stage: Stage) -> list[tuple[int, int, int]]:
+    def weight_parts(index: int, stage: Stage) -> list[tuple[int, int, int]]:
         """(tensor, server, bytes) of a stage's weights for each worker and server that holds a part."""
         parts = []
-        for worker, size in _read_bytes_by_worker(plan, at).items():
+        for worker, size in _read_bytes_by_worker(plan, index).items():
             for server in range(plan.servers):
                 if part := _part_bytes(size, server, plan.servers):
                     parts.append((len(names), server, part))
@@ -265,12 +267,12 @@ def replica_cluster(plan: PartitionPlan, constants: PaperConstants) -> Cluster:
     )
 
 
-def _read_bytes_by_worker(plan: PartitionPlan, at: int) -> dict[int, int]:
+def _read_bytes_by_worker(plan: PartitionPlan, index: int) -> dict[int, int]:
     """Bytes of one stage's weights that each worker of a replica reads."""
-    stage, choice = plan.stages[at], plan.spread.choices[at]
+    stage, choice = plan.stages[index], plan.spread.choices[index]
     parts = choice.partitions if stage.dense else 1
     shares: dict[int, int] = {}
-    for p, row in enumerate(plan.spread.placements[at].tolist()):
+    for p, row in enumerate(plan.spread.placements[index].tolist()):
         for worker in row:
             shares[worker] = _part_bytes(stage.weight_bytes, p if stage.dense else 0, parts)
     return {worker: size for worker, size in sorted(shares.items()) if size}

@@ -26,7 +26,7 @@ from planner.errors import BadInput, Infeasible
 from planner.hardware import Hardware, Network
 from planner.model import Model
 from planner.note import Progress, ignore_progress
-from planner.servers.partition.costs import Problem, StageSpread, minimise, place_segments
+from planner.servers.partition.costs import PartitionProblem, ReplicaPlacement, minimise, place_segments
 from planner.servers.partition.layers import (
     PaperConstants,
     Split,
@@ -84,7 +84,7 @@ class PartitionPlan:
     reading_s: float  # a sample of a replica
     samples: int  # of an epoch
     stages: tuple[Stage, ...]
-    spread: StageSpread
+    spread: ReplicaPlacement
     gap: float  # how far above the least possible this may lie, relative (0: proven optimal)
     worst_epoch_s: float  # with all replicas reading from one server at once
     worker_bytes: float  # the most that any worker of the replica holds
@@ -97,6 +97,7 @@ class PartitionPlan:
 
     @property
     def name(self) -> str:
+        """Text of the shape: `<workers,replicas,servers>`."""
         return f"<{self.workers},{self.replicas},{self.servers}>"
 
     @property
@@ -152,10 +153,12 @@ def partition(
     least_bytes = float("inf")
     combinations = 0.0
     for workers, mine in groupby(shapes, key=itemgetter(0)):
-        problem = Problem(stages, constants, workers, threads=request.threads, splits=splits, memory=shared)
-        combinations = max(combinations, problem.combinations)
-        prices = {shape: reading_price(constants, request, *shape) for shape in mine}
-        spreads = best_spreads(problem, min(prices.values()), max(prices.values()))
+        problem = PartitionProblem(
+            stages, constants, workers, threads=request.threads, splits=splits, memory=shared
+        )
+        combinations = max(combinations, problem.log10_combinations)
+        prices = {shape: read_cost_s_per_byte(constants, request, *shape) for shape in mine}
+        spreads = pareto_placements(problem, min(prices.values()), max(prices.values()))
         programmes += len(spreads)
         tensors = sum(stage.tensors for stage in stages)
         parse_s = constants.parse_s * tensors / request.read_every
@@ -168,7 +171,7 @@ def partition(
                 shape,
                 choices,
                 price=price,
-                worst_price=reading_price(constants, worst_case, *shape),
+                worst_price=read_cost_s_per_byte(constants, worst_case, *shape),
                 parse_s=parse_s * shape[1] if shape[2] else 0.0,
                 samples=samples,
                 stages=stages,
@@ -208,9 +211,11 @@ def epoch_samples(model: Model, request: PartitionRequest) -> int:
 
 
 def _cluster_shapes(request: PartitionRequest, devices: int = 1) -> Iterator[tuple[int, int, int]]:
-    """All (workers per replica, replicas, servers) that constraint C1 and the request allow. Replicas fill
-    the devices of their machines, as a device left over would idle. A single machine has no servers: it holds
-    one replica, which reads nothing."""
+    """All (workers per replica, replicas, servers) that constraint C1 and the request allow.
+
+    Replicas fill the devices of their machines, as a device left over would idle. A single machine has no
+    servers: it holds one replica, which reads nothing.
+    """
     n = request.machines
     if n == 1 and request.servers is None and request.replicas in (None, 1):
         for workers in _count_range(request.workers, min(devices, request.max_workers or devices)):
@@ -225,12 +230,13 @@ def _cluster_shapes(request: PartitionRequest, devices: int = 1) -> Iterator[tup
                 yield workers, replicas, servers
 
 
-def _count_range(asked: int | None, most: int) -> range:
-    """Counts to try: the requested one if it is at most `most`, or all from 1 to `most`."""
-    return range(1, most + 1) if asked is None else range(asked, min(asked, most) + 1)
+def _count_range(requested: int | None, maximum: int) -> range:
+    """Counts to try: the requested one if it is at most `maximum`, or all from 1 to `maximum`."""
+    return range(1, maximum + 1) if requested is None else range(requested, min(requested, maximum) + 1)
 
 
 def _machines_error(request: PartitionRequest, devices: int = 1) -> Infeasible:
+    """Error for a request that needs more workers or machines than it allows."""
     workers, replicas, servers = request.workers or 1, request.replicas or 1, request.servers or 1
     need = -(-workers * replicas // devices) + servers
     if request.max_workers is not None and workers > request.max_workers:
@@ -244,32 +250,33 @@ def _machines_error(request: PartitionRequest, devices: int = 1) -> Infeasible:
     )
 
 
-def reading_price(
+def read_cost_s_per_byte(
     c: PaperConstants, request: PartitionRequest, workers: int, replicas: int, servers: int
 ) -> float:
-    """Seconds per sample that each byte read costs: replicas read one after another (equation 12)."""
+    """Seconds per sample that reading one byte of weights costs; replicas read in turn (equation 12)."""
     if not servers:
         return 0.0
     return replicas * reading_s_per_byte(c, workers, servers, request.reading) / request.read_every
 
 
-def best_spreads(problem: Problem, low: float, high: float) -> list[StageSpread]:
-    """Placements that are optimal for some cost per byte read, between `low` and `high` seconds."""
+def pareto_placements(problem: PartitionProblem, low: float, high: float) -> list[ReplicaPlacement]:
+    """Pareto-optimal placements: each is best at some cost per byte read, from `low` to `high` seconds."""
 
-    def solve_at(price: float) -> _Point:
-        states = minimise(problem.order, problem.factors(price))[1]
+    def solve_at(s_per_byte: float) -> _Point:
+        """Solves the partition problem at one cost per byte read."""
+        states = minimise(problem.order, problem.factors(s_per_byte))[1]
         return _Point(tuple(states), *problem.sample_s_and_read_bytes(states))
 
-    def points_between(cheap: _Point, dear: _Point) -> list[_Point]:
-        """Further solutions that are optimal at some cost between those of two others."""
-        if cheap.read_bytes <= dear.read_bytes:
+    def points_between(low_cost: _Point, high_cost: _Point) -> list[_Point]:
+        """Further solutions that are optimal at costs between those of two solutions."""
+        if low_cost.read_bytes <= high_cost.read_bytes:
             return []
-        price = (dear.sample_s - cheap.sample_s) / (cheap.read_bytes - dear.read_bytes)
+        price = (high_cost.sample_s - low_cost.sample_s) / (low_cost.read_bytes - high_cost.read_bytes)
         middle = solve_at(price)
-        line = cheap.sample_s + price * cheap.read_bytes
+        line = low_cost.sample_s + price * low_cost.read_bytes
         if middle.sample_s + price * middle.read_bytes >= line * (1 - 1e-9):
             return []
-        return [*points_between(cheap, middle), middle, *points_between(middle, dear)]
+        return [*points_between(low_cost, middle), middle, *points_between(middle, high_cost)]
 
     first = solve_at(low)
     last = solve_at(high) if high > low else first
@@ -287,7 +294,7 @@ class _Point(NamedTuple):
 
 def _make_plan(
     shape: tuple[int, int, int],
-    choices: Sequence[tuple[float, float, float, StageSpread]],
+    choices: Sequence[tuple[float, float, float, ReplicaPlacement]],
     *,
     price: float,
     worst_price: float,
@@ -296,7 +303,7 @@ def _make_plan(
     stages: tuple[Stage, ...],
     devices: int,
 ) -> PartitionPlan:
-    """Plan of one (workers, replicas, servers), with the spread that is fastest at this price of a byte."""
+    """Plan of one (workers, replicas, servers), with the fastest placement at this cost per byte read."""
     workers, replicas, servers = shape
     best_s, read_bytes, best = min(
         ((sample_s + price * read, read, spread) for sample_s, _, read, spread in choices),

@@ -133,11 +133,11 @@ def _is_part_of_source(layer: Layer, consumers: dict[str, list[str]]) -> bool:
     return kind.passes_shard or (kind.is_window and len(consumers[layer.inputs[0]]) == 1)
 
 
-def _merge_layer(stage: Stage, layer: Layer, before: Layer) -> Stage:
+def _merge_layer(stage: Stage, layer: Layer, source: Layer) -> Stage:
     """Adds an element-wise layer or a pool to a stage."""
     links = stage.links
     rows = stage.rows
-    if _row_count(layer) != _row_count(before) and len(layer.output_shape) == 3:
+    if _row_count(layer) != _row_count(source) and len(layer.output_shape) == 3:
         rows = _row_count(layer)
         kernel = layer.kernel[0] if layer.kernel else 1
         stride = layer.stride[0] if layer.stride else 1
@@ -172,14 +172,14 @@ def _pooled_geometry(geometry: Geometry, rows: int, kernel: int, stride: int) ->
 
 
 def _new_stage(
-    layer: Layer, home: dict[str, int | None], shape: dict[str, Layer], stages: list[Stage]
+    layer: Layer, stage_by_layer: dict[str, int | None], layers: dict[str, Layer], stages: list[Stage]
 ) -> Stage:
     """Stage that starts with this layer."""
     dense = len(layer.output_shape) != 3
     rows = _row_count(layer)
     links = []
     for name in layer.inputs:
-        source = home[name]
+        source = stage_by_layer[name]
         if source is None:
             continue
         geometry = Geometry(
@@ -189,7 +189,7 @@ def _new_stage(
             layer.stride[0] if layer.stride else 1,
             layer_class(layer).reads_all_rows,
         )
-        links.append(Link(source, shape[name].output_elements, geometry))
+        links.append(Link(source, layers[name].output_elements, geometry))
     return Stage(
         name=layer.name,
         layers=(layer.name,),
@@ -198,7 +198,7 @@ def _new_stage(
         kept_elements=layer.output_elements,
         weight_bytes=layer.bytes,
         tensors=len(layer.tensors),
-        in_elements=sum(shape[name].output_elements for name in layer.inputs),
+        in_elements=sum(layers[name].output_elements for name in layer.inputs),
         out_elements=layer.output_elements,
         neurons=layer.output_elements,
         rows=rows,
@@ -248,11 +248,13 @@ def default_placement(parts: int, copies: int) -> Placement:
 def best_placement(
     workers: int, parts: int, copies: int, sources: list[tuple[npt.NDArray[np.float64], Placement]]
 ) -> Placement:
-    """Assigns a stage's segments to the workers that hold most of their inputs. `sources` holds, for each
-    source, its overlap matrix times its elements, and its placement."""
+    """Assigns a stage's segments to the workers that hold most of their inputs.
+
+    `sources` holds, for each source, its overlap matrix times its elements, and its placement.
+    """
     gain = np.zeros((parts, copies, workers))
     for overlap, place in sources:
-        r0, r1 = _meeting_copies(place.shape[1], copies)
+        r0, r1 = _copies_sharing_samples(place.shape[1], copies)
         gain[:, r1[None, :], place[:, r0]] += overlap[:, :, None]
     flat = gain.reshape(parts * copies, workers)
     wanted = flat.argmax(axis=1)
@@ -262,8 +264,10 @@ def best_placement(
 
 
 def _assign_columns(gain: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
-    """Assigns a different column to each row so that the total gain is largest. Small cases are tried
-    exhaustively, which is faster than loading scipy."""
+    """Assigns a different column to each row so that the total gain is largest.
+
+    Small cases are tried exhaustively, which is faster than loading scipy.
+    """
     rows, columns = gain.shape
     if columns <= _FEW:
         every = np.array(list(permutations(range(columns), rows)), np.intp)
@@ -275,7 +279,7 @@ def _assign_columns(gain: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
 
 def traffic_between(overlap: npt.NDArray[np.float64], source: Placement, stage: Placement) -> Traffic:
     """Traffic from a source to a stage, both placed on workers."""
-    r0, r1 = _meeting_copies(source.shape[1], stage.shape[1])
+    r0, r1 = _copies_sharing_samples(source.shape[1], stage.shape[1])
     together = stage[:, None, r1] == source[None, :, r0]  # segments p, q, meetings
     away = np.where(together, 0.0, overlap[:, :, None])
     received, sent = away.sum(axis=1).max(axis=0), away.sum(axis=0).max(axis=0)
@@ -289,7 +293,9 @@ def traffic_between(overlap: npt.NDArray[np.float64], source: Placement, stage: 
 
 
 @memoize(most_bytes=64 << 20)
-def _meeting_copies(source_copies: int, copies: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def _copies_sharing_samples(
+    source_copies: int, copies: int
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Pairs of source copy and stage copy that process the same sample, as two parallel arrays."""
     every = math.lcm(source_copies, copies)
     samples = np.arange(every)

@@ -48,8 +48,10 @@ class RecordedSpan(NamedTuple):
 
 
 class RecordedTransfer(NamedTuple):
-    """Tensor received over the network. `bytes` is None if not recorded or only rounded; `span` is None if
-    the record was lost."""
+    """Tensor received over the network.
+
+    `bytes` is None if not recorded or only rounded; `span` is None if the record was lost.
+    """
 
     source: str
     target: str
@@ -59,13 +61,16 @@ class RecordedTransfer(NamedTuple):
 
     @property
     def size(self) -> int:
+        """Bytes of the transfer, rounded if only those are recorded; 0 if unknown."""
         return self.bytes if self.bytes is not None else self.rounded_bytes or 0
 
 
 @dataclass
 class Recording:
-    """One recorded step; transfers are keyed by edge name. `graph` is `complete` if it came from partition
-    graphs; otherwise it holds what op labels say."""
+    """One recorded step; transfers are keyed by edge name.
+
+    `graph` is `complete` if it came from partition graphs; otherwise it holds what op labels say.
+    """
 
     where: str
     ran: dict[str, RecordedSpan] = field(default_factory=dict)
@@ -159,20 +164,26 @@ RECEIVED = re.compile(
 )  # the _Recv node of a tensor, as TF 2 and TF 1 name it
 
 
-def insert_transfers(base: Recording, transfers: dict[str, RecordedTransfer]) -> dict[str, RecordedNode]:
-    """Graph of a recording with one node per transfer, between its sender and its receivers. Transfer nodes
-    have an `edge` and are keyed by it."""
-    return _join_partition_graphs(base, transfers) if base.complete else _join_labels(base, transfers)
+def insert_transfers(recording: Recording, transfers: dict[str, RecordedTransfer]) -> dict[str, RecordedNode]:
+    """Graph of a recording with one node per transfer, between its sender and its receivers.
+
+    Transfer nodes have an `edge` and are keyed by it.
+    """
+    return (
+        _join_partition_graphs(recording, transfers)
+        if recording.complete
+        else _join_labels(recording, transfers)
+    )
 
 
 def _join_partition_graphs(
-    base: Recording, transfers: dict[str, RecordedTransfer]
+    recording: Recording, transfers: dict[str, RecordedTransfer]
 ) -> dict[str, RecordedNode]:
     """Joins partition graphs by the edge names of their _Send and _Recv nodes."""
     graph: dict[str, RecordedNode] = {}
     senders: dict[str, str] = {}
     receivers: dict[str, str] = {}
-    for name, node in base.graph.items():
+    for name, node in recording.graph.items():
         inputs = node.inputs
         if node.edge and node.op in RECEIVES:
             receivers[node.edge] = node.device
@@ -182,7 +193,7 @@ def _join_partition_graphs(
         graph[name] = RecordedNode(node.op, node.device, inputs)
     for edge, device in receivers.items():
         sender = senders.get(edge)
-        source = task_of(base.graph[sender].device) if sender else None
+        source = task_of(recording.graph[sender].device) if sender else None
         crosses = edge in transfers or source not in (None, task_of(device))
         graph[edge] = RecordedNode(
             "RecvTensor", device, (sender,) if sender else (), edge if crosses else None
@@ -190,7 +201,7 @@ def _join_partition_graphs(
     return graph
 
 
-def _join_labels(base: Recording, transfers: dict[str, RecordedTransfer]) -> dict[str, RecordedNode]:
+def _join_labels(recording: Recording, transfers: dict[str, RecordedTransfer]) -> dict[str, RecordedNode]:
     """Joins the ops of a recording without partition graphs, by the tensor names in their labels."""
     graph: dict[str, RecordedNode] = {}
     edges: dict[tuple[str, Task | None], list[tuple[int, str]]] = defaultdict(list)  # of a tensor at a task
@@ -199,23 +210,23 @@ def _join_labels(base: Recording, transfers: dict[str, RecordedTransfer]) -> dic
         number, tensor = (int(match[1]), match[2]) if match else (0, edge)
         edges[tensor, task_of(transfer.target)].append((number, edge))
         graph[edge] = RecordedNode(
-            "RecvTensor", transfer.target, (tensor,) if tensor in base.graph else (), edge
+            "RecvTensor", transfer.target, (tensor,) if tensor in recording.graph else (), edge
         )
     references: dict[tuple[str, Task | None], set[tuple[int, str]]] = defaultdict(set)
-    for node in base.graph.values():
+    for node in recording.graph.values():
         for reference in node.inputs:
             match = RECEIVED.fullmatch(reference)
-            if match and reference not in base.graph:
+            if match and reference not in recording.graph:
                 references[match[1], task_of(node.device)].add((int(match[2] or match[3]), reference))
     joins: dict[tuple[str, Task | None], list[str]] = {}
     for (tensor, task), asked in references.items():
         sent = [edge for _, edge in sorted(edges.get((tensor, task), ()))]
         for k, (_, reference) in enumerate(sorted(asked)):
             joins[reference, task] = sent[k : k + 1] if len(sent) == len(asked) else sent
-    for name, node in base.graph.items():
+    for name, node in recording.graph.items():
         inputs: list[str] = []
         for reference in node.inputs:
-            if reference in base.graph:
+            if reference in recording.graph:
                 inputs.append(reference)
             else:
                 inputs += joins.get((reference, task_of(node.device)), ())
@@ -223,14 +234,14 @@ def _join_labels(base: Recording, transfers: dict[str, RecordedTransfer]) -> dic
     return graph
 
 
-def kept_ops(
+def profile_op_deps(
     graph: dict[str, RecordedNode],
     transfers: dict[str, RecordedTransfer],
-    ran: Collection[str],
+    executed: Collection[str],
     worker: Task,
     notes: list[str],
 ) -> dict[str, tuple[str, ...]]:
-    """Ops that the profile keeps, in graph order, each with the kept ops that it waits for."""
+    """Dependencies of each op of the profile, by op name, in graph order."""
     order = topological_nodes(graph)
     carried = 0
     above: dict[str, tuple[str, ...]] = {}
@@ -256,7 +267,7 @@ def kept_ops(
                 constant.append(name)
                 keep = False
         else:
-            keep = name in ran and node.op not in STRUCTURAL and task_of(node.device) is not None
+            keep = name in executed and node.op not in STRUCTURAL and task_of(node.device) is not None
         if keep:
             kept[name] = deps
             above[name] = (name,)
@@ -293,7 +304,7 @@ def topological_nodes(graph: dict[str, RecordedNode]) -> list[str]:
 
 
 def match_variables(
-    graph: dict[str, RecordedNode], kept: dict[str, tuple[str, ...]]
+    graph: dict[str, RecordedNode], ops: dict[str, tuple[str, ...]]
 ) -> tuple[list[str], dict[str, int]]:
     """Names of variables, and for each transfer or update op the index of its variable."""
     variables: dict[str, int] = {}
@@ -312,13 +323,13 @@ def match_variables(
                 seen.update(fresh)
         return None
 
-    for name in kept:
+    for name in ops:
         node = graph[name]
         if node.edge or is_server(node.device):
             result = variable_above(name)
             if result is not None:
                 of[name] = variables.setdefault(result, len(variables))
-    for name, deps in kept.items():
+    for name, deps in ops.items():
         if name in of and not graph[name].edge:
             for dep in deps:
                 if graph[dep].edge and dep not in of:
@@ -326,7 +337,9 @@ def match_variables(
     return list(variables), of
 
 
-def restore_lost(graph: dict[str, RecordedNode], transfers: dict[str, RecordedTransfer]) -> list[str]:
+def restore_lost_transfers(
+    graph: dict[str, RecordedNode], transfers: dict[str, RecordedTransfer]
+) -> list[str]:
     """Adds transfers that were not recorded, sized as others of the same variable; returns their names."""
     lost = [name for name, node in graph.items() if node.edge and name not in transfers]
     if not lost:

@@ -1,6 +1,6 @@
 """From recorded TensorFlow steps to a profile of the worker that ran them.
 
-A profile's worker runs one op at a time: ops that ran at the same time share it (`shared_time_s`).
+A profile's worker runs one op at a time: ops that ran at the same time share it (`shared_durations`).
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from planner.servers.tensorflow.graph import (
     Recording,
     Task,
     insert_transfers,
-    kept_ops,
     match_variables,
-    restore_lost,
+    profile_op_deps,
+    restore_lost_transfers,
     task_of,
 )
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 
-def shared_time_s(starts: npt.NDArray[np.float64], ends: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def shared_durations(
+    starts: npt.NDArray[np.float64], ends: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
     """Duration of each interval if overlapping ones share time equally, in the unit of the inputs."""
     times = np.unique(np.concatenate([starts, ends]))
     if len(times) < 2:
@@ -42,14 +44,16 @@ def shared_time_s(starts: npt.NDArray[np.float64], ends: npt.NDArray[np.float64]
     return np.where(overlaps, alone, ends - starts)  # those that ran alone keep their time to the last bit
 
 
-def dispatch_gaps_s(
+def dispatch_gaps(
     starts: npt.NDArray[np.float64],
     ends: npt.NDArray[np.float64],
     ops: npt.NDArray[np.intp],
     deps: Sequence[Sequence[int]],
 ) -> npt.NDArray[np.float64]:
-    """Time from when an op could start until it did, by step and op, in the unit of the inputs. An op can
-    start once its inputs are ready and the worker is free."""
+    """Time from when an op could start until it did, by step and op, in the unit of the inputs.
+
+    An op can start once its inputs are ready and the worker is free.
+    """
     own_starts, own_ends = starts[:, ops], ends[:, ops]
     gaps = np.zeros(own_starts.shape)
     for column, needs in enumerate(deps):
@@ -69,9 +73,11 @@ CLOCK_TOLERANCE_S = 1e-3
 RECORD = "docs/recording.md tells how to record"
 
 
-def build_profile(steps: Sequence[Recording], *, dispatch: bool = True, **about: Any) -> Profile:
-    """Builds one worker's profile from recordings, one per step. Without `dispatch`, worker ops last as
-    recorded and the gaps between them are dropped."""
+def build_profile(steps: Sequence[Recording], *, dispatch: bool = True, **metadata: Any) -> Profile:
+    """Builds one worker's profile from recordings, one per step.
+
+    Without `dispatch`, worker ops last as recorded and the gaps between them are dropped.
+    """
     for step in steps:
         _check_recording(step)
     base = next((step for step in steps if step.complete), steps[0])
@@ -97,18 +103,18 @@ def build_profile(steps: Sequence[Recording], *, dispatch: bool = True, **about:
         for edge in foreign:
             transfers[edge] = transfers[edge]._replace(bytes=0, rounded_bytes=0)
     graph = insert_transfers(base, transfers)
-    restored = restore_lost(graph, transfers)
+    restored = restore_lost_transfers(graph, transfers)
     if restored:
         notes.append(
             f"{len(restored)} transfers were recorded in no step; their sizes are those of the variables"
         )
-    kept = kept_ops(graph, transfers, {name for step in steps for name in step.ran}, worker, notes)
+    kept = profile_op_deps(graph, transfers, {name for step in steps for name in step.ran}, worker, notes)
     if not kept:
         raise BadInput(
             f"{base.where}: no transfer of any size and no op of {worker} is recorded; {RECORD} it"
         )
     return _assemble_profile(
-        graph, kept, transfers, steps, worker=worker, notes=notes, dispatch=dispatch, **about
+        graph, kept, transfers, steps, worker=worker, notes=notes, dispatch=dispatch, **metadata
     )
 
 
@@ -162,16 +168,18 @@ def _check_clocks(steps: Sequence[Recording], graph: dict[str, RecordedNode]) ->
 
 
 def _recorded_spans(step: Recording) -> list[RecordedSpan]:
+    """Time spans of all recorded ops and transfers of a step."""
     return [*step.ran.values(), *(t.span for t in step.transfers.values() if t.span)]
 
 
-def _named_tasks(transfers: Mapping[str, RecordedTransfer]) -> set[Task | None]:
+def _communicating_tasks(transfers: Mapping[str, RecordedTransfer]) -> set[Task | None]:
+    """Tasks that send or receive these transfers; None for devices without a task."""
     return {task_of(device) for t in transfers.values() for device in (t.source, t.target)}
 
 
 def _find_worker(where: str, transfers: Mapping[str, RecordedTransfer]) -> Task:
     """The only worker among these transfers' tasks; raises BadInput if there are none or several."""
-    named = _named_tasks(transfers)
+    named = _communicating_tasks(transfers)
     tasks = sorted(task for task in named if task is not None)
     if None in named:
         raise BadInput(f"{where}: a transfer names no task; {RECORD}")
@@ -198,12 +206,15 @@ def _assemble_profile(
     worker: Task,
     notes: list[str],
     dispatch: bool,
-    **about: Any,
+    **metadata: Any,
 ) -> Profile:
+    """Builds the profile from the recorded spans of its ops, one row of durations per step."""
     names = list(kept)
     index = {name: i for i, name in enumerate(names)}
     tensors, tensor_of = match_variables(graph, kept)
-    servers = 1 + max(task.number for task in _named_tasks(transfers) if task is not None and task.is_server)
+    servers = 1 + max(
+        task.number for task in _communicating_tasks(transfers) if task is not None and task.is_server
+    )
     ops = []
     rounded = []
     for name, deps in kept.items():
@@ -241,7 +252,7 @@ def _assemble_profile(
         servers=servers,
         tensors=tensors,
         notes=tuple(notes),
-        **about,
+        **metadata,
     )
 
 
@@ -302,15 +313,17 @@ def _serialize_worker(
     notes: list[str],
     dispatch: bool,
 ) -> None:
-    """Runs the worker's ops one at a time, in place: overlapping ops share time, and dispatch gaps count. The
-    gap from when an op's inputs and the worker were ready is part of it: no other op can use it."""
+    """Runs the worker's ops one at a time, in place: overlapping ops share time, and dispatch gaps count.
+
+    The gap from when an op's inputs and the worker were ready is part of it: no other op can use it.
+    """
     mine = np.flatnonzero([op.resource == WORKER for op in ops])
     if not len(mine):
         return
-    gaps = dispatch_gaps_s(starts, ends, mine, [ops[i].deps for i in mine.tolist()]) if dispatch else 0.0
+    gaps = dispatch_gaps(starts, ends, mine, [ops[i].deps for i in mine.tolist()]) if dispatch else 0.0
     before_s = float((ends - starts)[:, mine].sum())
     for k in range(len(starts)):
-        ends[k, mine] = starts[k, mine] + shared_time_s(starts[k, mine], ends[k, mine])
+        ends[k, mine] = starts[k, mine] + shared_durations(starts[k, mine], ends[k, mine])
     after_s = float((ends - starts)[:, mine].sum())
     starts[:, mine] -= gaps
     if before_s > 1.01 * after_s:

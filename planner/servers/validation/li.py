@@ -36,18 +36,19 @@ SATURATED, MOST_WORKERS = 0.1, 32  # one more adds less than this share of a sin
 
 
 def _profile(case: Mapping[str, Any], hardware: str, servers: int = 1) -> Profile:
+    """Synthesized profile of a case's model and batch on a machine."""
     return profile_for(load_model(case["model"]), case["batch"], load_hardware(hardware), servers)
 
 
 def _bandwidth(given: Mapping[str, Any]) -> float:
-    """Bytes per second at the application, given the Gbit/s of the link."""
+    """Application bandwidth in bytes per second on the case's link."""
     return float(given["bandwidth_gbit_per_s"] * GBIT_BYTES_PER_S * GOODPUT)
 
 
 @PAPER.check()
-def saturation(check: Section) -> Iterator[Row]:
+def check_saturation(section: Section) -> Iterator[Row]:
     """Compares the batch-dependent saturation points of Inception-v3."""
-    given = check.figures
+    given = section.figures
     how = "one worker after another on a synthesized profile, p3.2xlarge at its burst bandwidth"
     for batch, published in given["workers"].items():
         request = parse_request(
@@ -62,7 +63,7 @@ def saturation(check: Section) -> Iterator[Row]:
         )
         what = f"Inception-v3, batch {batch}: workers before saturation"
         ours = workers_before_saturation(request) or float("nan")
-        yield check.close(f"batch-{batch}", what, published, ours, 1, unit="workers", how=how)
+        yield section.close(f"batch-{batch}", what, published, ours, 1, unit="workers", how=how)
 
 
 def workers_before_saturation(request: Request) -> int | None:
@@ -80,20 +81,20 @@ def workers_before_saturation(request: Request) -> int | None:
 
 
 @PAPER.check()
-def split(check: Section) -> Iterator[Row]:
+def check_split(section: Section) -> Iterator[Row]:
     """Compares the placement of VGG-11's parameters on two servers."""
-    given, how = check.figures, "TensorFlow's greedy placement, in the order of creation"
+    given, how = section.figures, "TensorFlow's greedy placement, in the order of creation"
     placed = place_model(load_model(given["model"]), 2)
     ours = sorted((sum(p.bytes for p in placed if p.server == s) / MIB for s in (0, 1)), reverse=True)
     for which, published, mib in zip(("larger", "smaller"), given["mib"], ours, strict=True):
         what = f"VGG-11 on 2 servers: parameters on the {which} one"
-        yield check.close(which, what, published, mib, 0.5, unit="MiB", how=how)
+        yield section.close(which, what, published, mib, 0.5, unit="MiB", how=how)
 
 
 @PAPER.check()
-def servers(check: Section) -> Iterator[Row]:
+def check_servers(section: Section) -> Iterator[Row]:
     """Compares the gain of a second server once one is saturated: small for VGG-11, larger for the others."""
-    given = check.figures
+    given = section.figures
 
     def second_server_gain(case: dict[str, str | int]) -> float:
         """Relative gain in throughput of a second server."""
@@ -112,19 +113,19 @@ def servers(check: Section) -> Iterator[Row]:
     uneven = second_server_gain(given["uneven"])
     rest = [second_server_gain(case) for case in given["others"]]
     what, is_least = "VGG-11, batch 256: gain of a second server", 0 <= uneven < min(rest)
-    yield check.stated(
+    yield section.stated(
         "vgg11-256", what, "marginal", f"{uneven:+.0%}", is_least, "smallest gain of all", how=how
     )
     for case, ours in zip(given["others"], rest, strict=True):
         name, claim = f"{case['model']}-{case['batch']}", f"above {uneven:+.0%}"
         what = f"{case['model']}, batch {case['batch']}: gain of a second server"
-        yield check.stated(name, what, "more than VGG-11's", f"{ours:+.0%}", ours > uneven, claim, how=how)
+        yield section.stated(name, what, "more than VGG-11's", f"{ours:+.0%}", ours > uneven, claim, how=how)
 
 
 @PAPER.check()
-def overhead(check: Section) -> Iterator[Row]:
+def check_overhead(section: Section) -> Iterator[Row]:
     """Compares the fraction of communication time spent parsing, at two bandwidths."""
-    given = check.figures
+    given = section.figures
     profile = profile_for(
         load_model("resnet50"),
         32,
@@ -140,13 +141,13 @@ def overhead(check: Section) -> Iterator[Row]:
         transfer_s = float(profile.bytes[profile.resource == DOWNLINK].sum()) / (gbit * GBIT_BYTES_PER_S)
         published, ours = 100 * given[f"{speed}_share"], 100 * parse_s / (parse_s + transfer_s)
         what = f"share of parsing in communication at {gbit} Gbit/s"
-        yield check.close(f"{gbit}-gbit", what, published, ours, 0.1, unit="%", how=how)
+        yield section.close(f"{gbit}-gbit", what, published, ours, 0.1, unit="%", how=how)
 
 
 @PAPER.check()
-def orders(check: Section) -> Iterator[Row]:
+def check_orders(section: Section) -> Iterator[Row]:
     """Compares ordered with multiplexed transfers, and TIC with reverse and random orders."""
-    given = check.figures
+    given = section.figures
     bandwidth, how = _bandwidth(given), "simulated, synthesized profile of private-opteron, 1 Gbit/s, async"
     for case in given["models"]:
         model, batch = case["model"], case["batch"]
@@ -168,11 +169,11 @@ def orders(check: Section) -> Iterator[Row]:
                 what = f"{model}, batch {batch}, {workers_label(workers)}: TIC over {rival}"
                 claimed, holds = f"TIC at or above {rival}", gain >= AS_GOOD
                 name, claim = f"{model}-w{workers}-{rivals[0]}", "at or above, to 2%"
-                yield check.stated(name, what, claimed, f"{gain - 1:+.1%}", holds, claim, how=how)
+                yield section.stated(name, what, claimed, f"{gain - 1:+.1%}", holds, claim, how=how)
 
 
 @PAPER.check()
-def errors(check: Section) -> Iterator[Row]:
+def check_errors(section: Section) -> Iterator[Row]:
     """Compares the errors of our predictions on real runs with the paper's."""
     array = np.array([abs(point.error) for point in testbed.compared_points()])
     how = f"{len(array)} points of real TensorFlow runs (`planner validate testbed`)"
@@ -180,14 +181,14 @@ def errors(check: Section) -> Iterator[Row]:
         ("nine-in-ten", "private_cluster", 0.9, "9 of 10 points (its private cluster: all)"),
         ("all", "cloud", 1.0, "all points (its cloud: most)"),
     ):
-        most, ours = 100 * check.figures[where], round(100 * float(np.quantile(array, share)), 1)
-        yield check.at_most(name, f"error on real runs, {words}", most, ours, most, unit="%", how=how)
+        most, ours = 100 * section.figures[where], round(100 * float(np.quantile(array, share)), 1)
+        yield section.at_most(name, f"error on real runs, {words}", most, ours, most, unit="%", how=how)
 
 
 @PAPER.check()
-def speed(check: Section) -> Iterator[Row]:
+def check_speed(section: Section) -> Iterator[Row]:
     """Compares the CPU time of simulating 1,000 steps per worker with the time of 100 training steps."""
-    given = check.figures
+    given = section.figures
     how = f"CPU time of 1,000 simulated steps a worker, {given['workers']} workers, one thread"
     cluster = Cluster.uniform(given["workers"], 1, _bandwidth(given))
     for case in given["models"]:
@@ -203,5 +204,5 @@ def speed(check: Section) -> Iterator[Row]:
             f"{training_s / spent_s:,.0f} times",
             spent_s < training_s,
         )
-        line = check.stated(f"{model}-{batch}", what, claimed, times, faster, "above 1", how=how)
+        line = section.stated(f"{model}-{batch}", what, claimed, times, faster, "above 1", how=how)
         yield replace(line, varies=True)

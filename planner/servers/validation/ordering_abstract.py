@@ -51,10 +51,12 @@ class ForwardPass:
         return max(1, round((self.communication_s - small) / ((large - small) / 56) + 8))
 
     def _computation_s(self, batch: int) -> float:
+        """Computation seconds of a forward step at a batch."""
         once = self._profile(batch, 1, NO_VARIATION)
         return float(once.durations_s[0, once.resource == WORKER].sum())
 
     def _profile(self, batch: int, steps: int, variation: Variation) -> Profile:
+        """Synthesized profile of forward steps at a batch."""
         model, hardware = load_model(self.model), load_hardware(self.hardware)
         return profile_for(
             model, batch, hardware, steps=steps, training=False, parsing=NO_PARSING, variation=variation
@@ -62,14 +64,17 @@ class ForwardPass:
 
     @cached_property
     def communication_s(self) -> float:
+        """Seconds to download all parameters."""
         return load_model(self.model).bytes / self.bandwidth_bytes_per_s
 
     @cached_property
     def profile(self) -> Profile:
+        """Synthesized profile of 50 varying forward steps."""
         return self._profile(self.batch, 50, Variation())
 
     @cached_property
     def bounds(self) -> orders.Bounds:
+        """Lower and upper bounds of a forward step."""
         return orders.step_bounds(self.profile, self.bandwidth_bytes_per_s)
 
     def steps(self, strategy: str, count: int, *, seed: int = 0) -> ForwardSteps:
@@ -82,6 +87,7 @@ class ForwardPass:
         return ForwardSteps(result.step_ends_s[0] - result.step_starts_s[0], result.timeline)
 
     def efficiency(self, steps: ForwardSteps) -> float:
+        """Ordering efficiency of the mean simulated step."""
         return orders.ordering_efficiency(steps.mean_s, self.bounds)
 
 
@@ -94,6 +100,7 @@ class ForwardSteps:
 
     @property
     def mean_s(self) -> float:
+        """Mean step time in seconds."""
         return float(self.step_s.mean())
 
     def overlap(self, communication_s: float) -> Floats:
@@ -105,6 +112,7 @@ class ForwardSteps:
 
 @memoize
 def _forward_pass(model: str) -> ForwardPass:
+    """Forward pass of a model on the paper's machine and link."""
     return ForwardPass(model, GIVEN["hardware"], GIVEN["bandwidth_gbit_per_s"] * GBIT_BYTES_PER_S)
 
 
@@ -115,50 +123,50 @@ def _speedup(model: str) -> float:
 
 
 @PAPER.check()
-def step_time(check: Section) -> Iterator[Row]:
+def check_step_time(section: Section) -> Iterator[Row]:
     """Compares the step time of Inception-v2 with and without an order."""
-    given = check.figures
+    given = section.figures
     forward = _forward_pass(given["model"])
     none, ordered = (forward.steps(name, GIVEN["steps"]).step_s for name in ("fifo", "simple"))
     reduction, least = 100 * (1 - float(ordered.mean() / none.mean())), given["deviation_ratio"]
     what = "Inception-v2: an order shortens the step by"
-    yield check.close("reduction", what, 100 * given["reduction"], reduction, 5, unit="%")
+    yield section.close("reduction", what, 100 * given["reduction"], reduction, 5, unit="%")
     what = "Inception-v2: an order narrows the standard deviation of steps"
-    yield check.at_least("deviation", what, least, float(none.std() / ordered.std()), least, unit="times")
+    yield section.at_least("deviation", what, least, float(none.std() / ordered.std()), least, unit="times")
 
 
 @PAPER.check()
-def speedup(check: Section) -> Iterator[Row]:
+def check_speedup(section: Section) -> Iterator[Row]:
     """Compares ResNet-152's gains in efficiency and throughput, and checks that other models gain too."""
-    given = check.figures
+    given = section.figures
     forward = _forward_pass(given["model"])
     none, ordered = (forward.efficiency(forward.steps(name, STEPS)) for name in ("fifo", "simple"))
     published, gain = 100 * given["efficiency_gain"], 100 * (ordered - none)
     what = "ResNet-152: ordering efficiency E rises by"
-    yield check.close("efficiency", what, published, gain, 20, unit="points")
+    yield section.close("efficiency", what, published, gain, 20, unit="points")
     what, ours = "ResNet-152: throughput with an order", _speedup(given["model"])
-    yield check.near("throughput", what, given["speedup"], ours, 0.20, unit="times")
+    yield section.near("throughput", what, given["speedup"], ours, 0.20, unit="times")
     for model in given["others"]:
         what, ours = f"{model}: throughput with an order", _speedup(model)
-        yield check.stated(
+        yield section.stated(
             model, what, "an order is faster", f"{ours:.2f} times", ours > 1.1, "above 1.1 times"
         )
 
 
 @PAPER.check()
-def simple(check: Section) -> Iterator[Row]:
+def check_simple(section: Section) -> Iterator[Row]:
     """Compares the heuristic of equation 3 with TAC, which knows the costs."""
-    most = 100 * check.figures["within"]
-    for model in check.figures["models"]:
+    most = 100 * section.figures["within"]
+    for model in section.figures["models"]:
         ours, complete = (_forward_pass(model).steps(name, STEPS).mean_s for name in ("simple", "tac"))
         what = f"{model}: equation 3 is slower than an order that knows costs by"
-        yield check.at_most(model, what, most, round(100 * (ours / complete - 1), 2), most, unit="%")
+        yield section.at_most(model, what, most, round(100 * (ours / complete - 1), 2), most, unit="%")
 
 
 @PAPER.check()
-def extremes(check: Section) -> Iterator[Row]:
+def check_extremes(section: Section) -> Iterator[Row]:
     """Compares the efficiency of orders for a chain of layers with that for parallel layers."""
-    given = check.figures
+    given = section.figures
 
     def efficiencies(model: str) -> tuple[float, list[float], str, float]:
         """Efficiency of the best and of random orders, in words too, and their largest gap in step time."""
@@ -172,7 +180,7 @@ def extremes(check: Section) -> Iterator[Row]:
     against = "the order of consumption against 20 random ones"
     best, others, words, _ = efficiencies(given["sequence"])
     holds, claim = best >= BEST and max(others) < BEST, f"E above {BEST:g}, others below"
-    yield check.stated("seq32", f"Seq-32: {against}", "one order is the best", words, holds, claim)
+    yield section.stated("seq32", f"Seq-32: {against}", "one order is the best", words, holds, claim)
     _, others, words, apart = efficiencies(given["parallel"])
     holds, claim = apart <= ALIKE and min(others) >= BEST, "steps alike to 1%"
-    yield check.stated("par32", f"Par-32: {against}", "all orders are the best", words, holds, claim)
+    yield section.stated("par32", f"Par-32: {against}", "all orders are the best", words, holds, claim)

@@ -26,7 +26,7 @@ from planner.model.catalog import load_model
 from planner.servers.ordering import Schedule, schedule
 from planner.servers.ordering.graph import pipeline_step
 from planner.servers.ordering.strategies import DEFAULT_PARTITION_BYTES
-from planner.servers.orders import idle_s, order_cluster, trace_run
+from planner.servers.orders import cluster_with_straggler, idle_s, simulate_timeline
 from planner.servers.placement import cut_tensors
 from planner.servers.synthesis import NO_VARIATION, profile_for
 from planner.simulator.cluster import Cluster
@@ -67,8 +67,10 @@ def system_schedule(
     push_s: float = PUSH_S,
     pull_s: float = 0.0,
 ) -> Schedule:
-    """Transfers of a step as Prophet, ByteScheduler, P3 or MXNet orders them. `bandwidth_bytes_per_s` is what
-    Prophet's monitor would report."""
+    """Transfers of a step as Prophet, ByteScheduler, P3 or MXNet orders them.
+
+    `bandwidth_bytes_per_s` is what Prophet's monitor would report.
+    """
     running = profile if system == "mxnet, barrier" else pipeline_step(profile)
     options = {"slice_bytes": P3_SLICE_BYTES} if system == "p3" else {}
     if system == "bytescheduler":
@@ -97,7 +99,7 @@ def uniform_samples_per_s(model: str, batch: int, system: str, workers: int, gbi
     """Throughput of one worker, in samples per second, if all NICs are equal."""
     bandwidth = gbit_per_s * GBIT_BYTES_PER_S
     return worker_samples_per_s(
-        mean_step(model, batch), system, order_cluster(workers, 1, bandwidth), bandwidth
+        mean_step(model, batch), system, cluster_with_straggler(workers, 1, bandwidth), bandwidth
     )
 
 
@@ -107,16 +109,16 @@ def _table_samples_per_s(given: Mapping[str, Any], system: str, gbit_per_s: floa
 
 
 def _rate_row(
-    check: Section, case: str, what: str, published: float, ours: float, *, unit: str = "samples/s"
+    section: Section, case: str, quantity: str, published: float, ours: float, *, unit: str = "samples/s"
 ) -> Row:
     """Row that holds if our figure is within the tolerance of the published one."""
-    return check.near(case, what, published, ours, TOLERANCE, unit=unit)
+    return section.near(case, quantity, published, ours, TOLERANCE, unit=unit)
 
 
 @PAPER.check()
-def table2(check: Section) -> Iterator[Row]:
+def check_table2(section: Section) -> Iterator[Row]:
     """Compares the throughput of ResNet-50 at 1 to 10 Gbit/s, and the ranking of systems."""
-    given = check.figures
+    given = section.figures
     speeds, systems, scarce = given["gbit_per_s"], given["systems"], given["scarce_gbit_per_s"]
     ours = {
         (system, gbit): _table_samples_per_s(given, system, gbit) for gbit in speeds for system in systems
@@ -124,21 +126,21 @@ def table2(check: Section) -> Iterator[Row]:
     for at, gbit in enumerate(speeds):
         for system in systems:
             case, what = f"{system}-{gbit:g}", f"{TITLES[system]}, {gbit:g} Gbit/s"
-            yield _rate_row(check, case, what, given[system][at], ours[system, gbit])
+            yield _rate_row(section, case, what, given[system][at], ours[system, gbit])
     fastest = {gbit: max(ours[system, gbit] for system in systems) for gbit in speeds}
     slowest = {gbit: min(ours[system, gbit] for system in systems) for gbit in speeds}
     ahead = min(ours["prophet", gbit] / fastest[gbit] - 1 for gbit in speeds if gbit <= scarce)
     apart = max(fastest[gbit] / slowest[gbit] - 1 for gbit in speeds if gbit > scarce)
     what, claimed = f"Prophet against the others up to {scarce:g} Gbit/s", "Prophet at or above both"
-    yield check.stated("ahead", what, claimed, f"at least {ahead:+.1%}", ahead >= -1e-9, "at or above")
+    yield section.stated("ahead", what, claimed, f"at least {ahead:+.1%}", ahead >= -1e-9, "at or above")
     what, claim = "all three from 6 Gbit/s on", f"at most {ALIKE:.0%} apart"
-    yield check.stated("alike", what, "all alike", f"{apart:.1%} apart", apart <= ALIKE, claim)
+    yield section.stated("alike", what, "all alike", f"{apart:.1%} apart", apart <= ALIKE, claim)
 
 
 @PAPER.check()
-def table3(check: Section) -> Iterator[Row]:
+def check_table3(section: Section) -> Iterator[Row]:
     """Compares the throughput of two networks by batch, at 3 Gbit/s."""
-    given, there = check.figures, GIVEN["table2"]
+    given, there = section.figures, GIVEN["table2"]
     gains = {}
     for case in given["rows"]:
         model, batch = case["model"], case["batch"]
@@ -148,78 +150,85 @@ def table3(check: Section) -> Iterator[Row]:
             continue  # the same figures stand in Table 2
         for system in given["systems"]:
             name, what = f"{model}-{batch}-{system}", f"{TITLES[system]}, {model}, batch {batch}"
-            yield _rate_row(check, name, what, case[system], ours[system])
+            yield _rate_row(section, name, what, case[system], ours[system])
     for model in ("resnet18", "resnet50"):
         mine = [gain for (name, _), gain in sorted(gains.items()) if name == model]
         words, grows = " ".join(f"{gain:+.1%}" for gain in mine), mine == sorted(mine)
         what = f"{model}: gain of Prophet over ByteScheduler by batch"
-        yield check.stated(f"{model}-gain", what, "grows with the batch", words, grows, "grows")
+        yield section.stated(f"{model}-gain", what, "grows with the batch", words, grows, "grows")
 
 
 @PAPER.check()
-def resnet18(check: Section) -> Iterator[Row]:
+def check_resnet18(section: Section) -> Iterator[Row]:
     """Compares the throughput of ResNet-18 with default MXNet, P3 and Prophet."""
-    for case in check.figures["rows"]:
+    for case in section.figures["rows"]:
         gbit = case["gbit_per_s"]
         for system, published in case["rates"].items():
             what = f"ResNet-18, {TITLES[system]}, {gbit} Gbit/s"
             yield _rate_row(
-                check, f"{system}-{gbit}", what, published, _table_samples_per_s(check.figures, system, gbit)
+                section,
+                f"{system}-{gbit}",
+                what,
+                published,
+                _table_samples_per_s(section.figures, system, gbit),
             )
 
 
 @PAPER.check()
-def slow_link(check: Section) -> Iterator[Row]:
+def check_slow_link(section: Section) -> Iterator[Row]:
     """Compares throughput where one worker has a slow link."""
-    given = check.figures
+    given = section.figures
     bandwidth, slow = (given[name] * GBIT_BYTES_PER_S for name in ("gbit_per_s", "slow_gbit_per_s"))
-    cluster = order_cluster(given["workers"], 1, bandwidth, slow_link_bytes_per_s=slow)
+    cluster = cluster_with_straggler(given["workers"], 1, bandwidth, slow_link_bytes_per_s=slow)
     for system, published in given["rates"].items():
         ours = worker_samples_per_s(mean_step(given["model"], given["batch"]), system, cluster, slow)
         what = f"{TITLES[system]}, one worker at 500 Mbit/s"
-        yield _rate_row(check, system.replace(", ", "-"), what, published, ours)
+        yield _rate_row(section, system.replace(", ", "-"), what, published, ours)
 
 
 @PAPER.check()
-def scaling(check: Section) -> Iterator[Row]:
+def check_scaling(section: Section) -> Iterator[Row]:
     """Compares the throughput of Prophet with 2 to 8 workers."""
-    given = check.figures
+    given = section.figures
     for case in given["rows"]:
         ours = _table_samples_per_s(given | case, "prophet", given["gbit_per_s"])
         yield _rate_row(
-            check, str(case["workers"]), f"Prophet, {case['workers']} workers", case["rate"], ours
+            section, str(case["workers"]), f"Prophet, {case['workers']} workers", case["rate"], ours
         )
 
 
 @PAPER.check()
-def utilisation(check: Section) -> Iterator[Row]:
+def check_utilisation(section: Section) -> Iterator[Row]:
     """Compares GPU utilisation: computation time divided by step time."""
-    given, there = check.figures, GIVEN["table2"]
+    given, there = section.figures, GIVEN["table2"]
     profile = mean_step(there["model"], there["batch"])
     compute_s = float(profile.durations_s[0, profile.resource == WORKER].sum())
     for system, published in given["shares"].items():
         busy = 100 * compute_s * _table_samples_per_s(there, system, given["gbit_per_s"]) / there["batch"]
         yield _rate_row(
-            check, system, f"GPU utilisation with {TITLES[system]}", 100 * published, busy, unit="%"
+            section, system, f"GPU utilisation with {TITLES[system]}", 100 * published, busy, unit="%"
         )
 
 
 @PAPER.check()
-def waiting(check: Section) -> Iterator[Row]:
+def check_waiting(section: Section) -> Iterator[Row]:
     """Compares the GPU's waiting time per step, and the iterations within 15 s."""
-    given, there = check.figures, GIVEN["table2"]
+    given, there = section.figures, GIVEN["table2"]
     for system, published in given["iterations"].items():
         what = f"iterations in {given['seconds']} s with {TITLES[system]}"
         ours = given["seconds"] * _table_samples_per_s(there, system, given["gbit_per_s"]) / there["batch"]
-        yield _rate_row(check, f"{system}-iterations", what, published, ours, unit="iterations")
+        yield _rate_row(section, f"{system}-iterations", what, published, ours, unit="iterations")
     bandwidth = given["gbit_per_s"] * GBIT_BYTES_PER_S
-    cluster, options = (order_cluster(there["workers"], 1, bandwidth), RunOptions(steps=STEPS, until="all"))
+    cluster, options = (
+        cluster_with_straggler(there["workers"], 1, bandwidth),
+        RunOptions(steps=STEPS, until="all"),
+    )
     waits = {}
     for system in ("prophet", "bytescheduler", "mxnet"):
         ordered = system_schedule(mean_step(there["model"], there["batch"]), system, bandwidth)
-        timeline = trace_run(ordered.profile, cluster, ordered.policy, "sync", options)
+        timeline = simulate_timeline(ordered.profile, cluster, ordered.policy, "sync", options)
         waits[system] = float(idle_s(timeline).mean())
     words = ", ".join(f"{TITLES[s]} {1e3 * wait:.0f} ms" for s, wait in waits.items())
     holds, claimed = list(waits.values()) == sorted(waits.values()), "Prophet, then ByteScheduler, then MXNet"
     what = "who waits least for parameters in a step, at 3 Gbit/s"
-    yield check.stated("order", what, claimed, words, holds, "same order")
+    yield section.stated("order", what, claimed, words, holds, "same order")

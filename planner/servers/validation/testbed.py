@@ -5,8 +5,8 @@ of 1 to 8 workers without tracing; its README says how both were made. Nothing i
 
 What simpler models predict, to compare with: ideal scaling, Cynthia's formula, a queueing network.
 
-All three need only a few figures of a single worker, which `one_worker` takes from a simulated run with its
-timeline, and none knows that computation and communication overlap op by op (Li et al., Fig. 3c, shows
+All three need only a few figures of a single worker, which `measure_one_worker` takes from a simulated
+run with its timeline, and none knows that computation and communication overlap op by op (Li et al., Fig. 3c, shows
 how far off they are).
 """
 
@@ -54,7 +54,7 @@ class OneWorker:
     network_use: float  # share of the step during which that link is busy
 
 
-def one_worker(profile: Profile, cluster: Cluster, policy: Policy | None = None) -> OneWorker:
+def measure_one_worker(profile: Profile, cluster: Cluster, policy: Policy | None = None) -> OneWorker:
     """Simulates the cluster's first worker alone and measures the four phases of its step."""
     alone = replace(cluster, worker_nodes=cluster.worker_nodes[:1], worker_speeds=cluster.worker_speeds[:1])
     options = RunOptions(steps=STEPS, timeline=True)
@@ -87,12 +87,12 @@ def one_worker(profile: Profile, cluster: Cluster, policy: Policy | None = None)
     )
 
 
-def ideal_samples_per_s(one: OneWorker, workers: int) -> float:
+def ideal_samples_per_s(single: OneWorker, workers: int) -> float:
     """Samples per second with linear scaling: one worker's throughput times the number of workers."""
-    return workers * one.batch / one.step_s
+    return workers * single.batch / single.step_s
 
 
-def cynthia_samples_per_s(one: OneWorker, workers: int) -> float:
+def cynthia_samples_per_s(single: OneWorker, workers: int) -> float:
     """Samples per second by Cynthia (Zheng et al., ICPP 2019), as Li et al. quotes it in section 1:
 
         W * K / (T_P * max(1, W * U1) + 2 * T_C)
@@ -100,25 +100,25 @@ def cynthia_samples_per_s(one: OneWorker, workers: int) -> float:
     W workers, K the batch, T_P the time to process a batch, T_C the time to transmit the model or its
     updates, U1 the network utilisation of a single worker.
     """
-    processing_s = one.busy_s * max(1.0, workers * one.network_use)
-    return workers * one.batch / (processing_s + 2 * one.transfer_s)
+    processing_s = single.busy_s * max(1.0, workers * single.network_use)
+    return workers * single.batch / (processing_s + 2 * single.transfer_s)
 
 
-def queueing_samples_per_s(one: OneWorker, workers: int) -> float:
+def queueing_samples_per_s(single: OneWorker, workers: int) -> float:
     """Samples per second of a closed queueing network, four phases per step (Li et al., section 1, on [10]).
     W customers go round downlink (a queue), computation (no waiting), uplink (a queue) and update (no
     waiting), with the phases of a single worker as service demands. Exact mean value analysis: with n
     customers the time at queue i is R_i = D_i * (1 + Q_i(n - 1)), throughput X = n / (Z + sum R_i), and
     Q_i(n) = X * R_i."""
-    demands = (one.downlink_s, one.uplink_s)
-    think_s = one.compute_s + one.update_s
+    demands = (single.downlink_s, single.uplink_s)
+    think_s = single.compute_s + single.update_s
     queues = [0.0, 0.0]
     throughput = 0.0
     for customers in range(1, workers + 1):
         times = [demand * (1 + queue) for demand, queue in zip(demands, queues, strict=True)]
         throughput = customers / (think_s + sum(times))
         queues = [throughput * time for time in times]
-    return throughput * one.batch
+    return throughput * single.batch
 
 
 BASELINES: dict[str, Callable[[OneWorker, int], float]] = {
@@ -162,17 +162,21 @@ class TestbedPoint:
 
     @property
     def name(self) -> str:
+        """Name of the point's recorded profile, such as `vgg11_b8_100_ps2`."""
         return f"{self.config}_ps{self.servers}"
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedPoints:
+    """Measured point, its prediction, and the relative errors of simpler models."""
+
     point: TestbedPoint
     prediction: Prediction
     baselines: dict[str, float]  # relative errors
 
     @property
     def error(self) -> float:
+        """Relative error of the predicted throughput."""
         return self.prediction.samples_per_s / self.point.samples_per_s - 1
 
 
@@ -191,6 +195,7 @@ def pool_runs(lines: Iterable[Mapping[str, str]]) -> list[TestbedPoint]:
 
 
 def _pool_run(config: str, servers: int, workers: int, pairs: Sequence[tuple[float, float]]) -> TestbedPoint:
+    """Mean throughput of repeated runs, weighted by the length of their measurement, and their spread."""
     rates, windows = np.array(pairs).T
     mean = float(np.average(rates, weights=windows))
     spread = math.nan
@@ -226,9 +231,10 @@ def compared_points() -> tuple[ComparedPoints, ...]:
 
 
 def _predict_point(point: TestbedPoint, policy: Multiplexed) -> ComparedPoints:
+    """Predicts a measured point from its one-worker profile, also by simpler models."""
     trace = recorded_profile(point.name)
     cluster = Cluster.uniform(point.workers, point.servers, trace.bandwidth_bytes_per_s or math.nan)
-    alone = one_worker(trace, cluster, policy)
+    alone = measure_one_worker(trace, cluster, policy)
     errors = {
         name: baseline(alone, point.workers) / point.samples_per_s - 1 for name, baseline in BASELINES.items()
     }

@@ -11,7 +11,7 @@ import numpy as np
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.servers.ordering import schedule
-from planner.servers.orders import Timeline, count_download_orders, straggler_shares, trace_run
+from planner.servers.orders import Timeline, count_download_orders, simulate_timeline, straggler_shares
 from planner.servers.synthesis import profile_for
 from planner.servers.validation.ordering_abstract import ForwardPass
 from planner.simulator import simulate
@@ -34,13 +34,13 @@ GIVEN, CHECKS = PAPER.figures, PAPER.checks
 
 
 @PAPER.check()
-def table(check: Section) -> Iterator[Row]:
+def check_table(section: Section) -> Iterator[Row]:
     """Compares the number of tensors and bytes of the paper's ten networks."""
-    for given in check.figures["models"]:
+    for given in section.figures["models"]:
         name, model = given["model"], load_model(given["model"])
         published = f"{given['tensors']}, {given['mib']:.2f} MiB"
         ours = f"{len(model.tensors)}, {model.bytes / MIB:.2f} MiB"
-        yield check.equal(
+        yield section.equal(
             name, f"{name}: parameter tensors and their size", published, ours, how="the catalog"
         )
 
@@ -65,6 +65,7 @@ def measured_gains() -> tuple[Gains, ...]:
 
 
 def _measure_gains(given: dict[str, Any]) -> Gains:
+    """Simulates a model in training and inference under each order, and measures the gains."""
     there = GIVEN["gains"]
     server, bandwidth = (there[f"{who}_gbit_per_s"] * GBIT_BYTES_PER_S for who in ("server", "worker"))
     nodes = (Node(server, server), *[Node(bandwidth, bandwidth)] * there["workers"])
@@ -92,7 +93,8 @@ def _measure_gains(given: dict[str, Any]) -> Gains:
                 tac_over_tic = rates["tac"] / rates["tic"] - 1
                 options = RunOptions(steps=STRAGGLER_STEPS, until="all")
                 without, ordered = (
-                    trace_run(profile, cluster, policies[name], mode, options) for name in ("fifo", "tic")
+                    simulate_timeline(profile, cluster, policies[name], mode, options)
+                    for name in ("fifo", "tic")
                 )
                 stragglers = _straggler_share(without), _straggler_share(ordered)
     training_gains, inference_gains = map(tuple, by_name.values())
@@ -100,44 +102,45 @@ def _measure_gains(given: dict[str, Any]) -> Gains:
 
 
 def _straggler_share(timeline: Timeline) -> float:
+    """Largest straggler share of any step."""
     return float(straggler_shares(timeline).max())
 
 
-def _gain_rows(check: Section, workload: str) -> Iterator[Row]:
+def _gain_rows(section: Section, workload: str) -> Iterator[Row]:
     """Rows comparing the gains of each model with the range in the paper."""
-    most, slowest = check.figures[f"{workload}_most"], -check.figures["slow_down_most"]
+    most, slowest = section.figures[f"{workload}_most"], -section.figures["slow_down_most"]
     by_name = {gain.model: getattr(gain, workload) for gain in measured_gains()}
     top = max(by_name, key=lambda model: max(by_name[model]))
     what = f"{workload}: the largest gain of all models and batches ({top})"
-    yield check.close("most", what, 100 * most, 100 * max(by_name[top]), 100 * POINTS, unit="points")
+    yield section.close("most", what, 100 * most, 100 * max(by_name[top]), 100 * POINTS, unit="points")
     for model, values in by_name.items():
         what = f"{workload}, {model}: gains at 0.5, 1 and 2 times the batch"
         published, ours = f"{slowest:.1%} to {most:+.1%}", " ".join(f"{value:+.1%}" for value in values)
         holds, claim = slowest <= min(values) and max(values) <= most + POINTS, "in this range, to 5 points"
-        yield check.stated(model, what, published, ours, holds, claim)
+        yield section.stated(model, what, published, ours, holds, claim)
 
 
 @PAPER.check("gains")
-def training(check: Section) -> Iterator[Row]:
+def check_training(section: Section) -> Iterator[Row]:
     """Compares gains in training."""
-    return _gain_rows(check, "training")
+    return _gain_rows(section, "training")
 
 
 @PAPER.check("gains")
-def inference(check: Section) -> Iterator[Row]:
+def check_inference(section: Section) -> Iterator[Row]:
     """Compares gains in inference, which exceed those in training."""
-    yield from _gain_rows(check, "inference")
+    yield from _gain_rows(section, "inference")
     ours, other = (
         float(np.mean([getattr(gain, load) for gain in measured_gains()]))
         for load in ("inference", "training")
     )
     what = "inference: mean gain of all models and batches"
     words = f"{ours:+.1%}; {other:+.1%} in training"
-    yield check.stated("mean", what, "higher than in training", words, ours > other, "higher")
+    yield section.stated("mean", what, "higher than in training", words, ours > other, "higher")
 
 
 @PAPER.check("gains")
-def size(check: Section) -> Iterator[Row]:
+def check_size(section: Section) -> Iterator[Row]:
     """Checks the rank correlation between gains and network size."""
     from scipy.stats import spearmanr
 
@@ -150,40 +153,40 @@ def size(check: Section) -> Iterator[Row]:
         "training: mean gain against the number of ops, ten networks",
         "gains grow with a network's ops",
     )
-    yield check.stated(
+    yield section.stated(
         "ops", what, claimed, f"rank correlation {correlation:+.2f}", correlation > 0, "above zero"
     )
 
 
 @PAPER.check()
-def tac(check: Section) -> Iterator[Row]:
+def check_tac(section: Section) -> Iterator[Row]:
     """Compares the largest gain of TAC over TIC."""
-    most = check.figures["marginal"]
+    most = section.figures["marginal"]
     worst = max(measured_gains(), key=lambda gain: gain.tac_over_tic)
     ours, holds = f"{worst.tac_over_tic:+.1%} ({worst.model})", worst.tac_over_tic <= most
     what = "training: the largest gain of TAC over TIC, ten networks"
-    yield check.stated("most", what, "marginally worse", ours, holds, f"at most {most:.0%}")
+    yield section.stated("most", what, "marginally worse", ours, holds, f"at most {most:.0%}")
 
 
 @PAPER.check()
-def stragglers(check: Section) -> Iterator[Row]:
+def check_stragglers(section: Section) -> Iterator[Row]:
     """Compares the longest wait for the slowest worker in a step, without order and with TIC."""
-    most, how = 100 * check.figures["most"], f"{HOW}; the largest of {STRAGGLER_STEPS} steps"
+    most, how = 100 * section.figures["most"], f"{HOW}; the largest of {STRAGGLER_STEPS} steps"
     claim = f"not above, to {100 * STRAGGLER_POINTS:g} point"
     for gain in measured_gains():
         without, ordered = gain.stragglers
         what = f"{gain.model}: share of a step spent waiting for the slowest worker"
         ours, holds = f"{without:.1%} to {ordered:.1%}", ordered <= without + STRAGGLER_POINTS
-        yield check.stated(gain.model, what, "an order reduces it", ours, holds, claim, how=how)
+        yield section.stated(gain.model, what, "an order reduces it", ours, holds, claim, how=how)
     worst = round(100 * max(gain.stragglers[0] for gain in measured_gains()), 1)
     what = "without order: the largest such share of all networks"
-    yield check.at_least("most", what, most, worst, most, unit="%", how=how)
+    yield section.at_least("most", what, most, worst, most, unit="%", how=how)
 
 
 @PAPER.check()
-def overlap(check: Section) -> Iterator[Row]:
+def check_overlap(section: Section) -> Iterator[Row]:
     """Checks the correlation of overlap with step time, and how much steps vary with TAC."""
-    given = check.figures
+    given = section.figures
     bandwidth = given["bandwidth_gbit_per_s"] * GBIT_BYTES_PER_S
     forward = ForwardPass(given["model"], given["hardware"], bandwidth)
     steps = {name: forward.steps(name, given["steps"]) for name in ("fifo", "tac")}
@@ -194,21 +197,21 @@ def overlap(check: Section) -> Iterator[Row]:
     reached = {name: float(np.percentile(fastest / step.step_s, 5)) for name, step in steps.items()}
     how = f"{given['steps']} simulated forward passes each with and without TAC, 1 Gbit/s, N = C"
     what = "Inception-v2: R^2 of step time against the overlap coefficient"
-    yield check.at_least("r-squared", what, given["r_squared"], r_squared, 0.95, how=how)
+    yield section.at_least("r-squared", what, given["r_squared"], r_squared, 0.95, how=how)
     share = "95% of steps reach this share of the fastest"
     what = f"Inception-v2 without order: {share}"
-    yield check.near("none", what, given["percentile_none"], reached["fifo"], 0.25, how=how)
+    yield section.near("none", what, given["percentile_none"], reached["fifo"], 0.25, how=how)
     what = f"Inception-v2 with TAC: {share}"
-    yield check.near("tac", what, given["percentile_tac"], reached["tac"], 0.05, how=how)
+    yield section.near("tac", what, given["percentile_tac"], reached["tac"], 0.05, how=how)
 
 
 @PAPER.check()
-def orders(check: Section) -> Iterator[Row]:
+def check_orders(section: Section) -> Iterator[Row]:
     """Counts distinct download orders in 1,000 steps without an enforced order."""
-    given, there = check.figures, GIVEN["overlap"]
+    given, there = section.figures, GIVEN["overlap"]
     bandwidth = there["bandwidth_gbit_per_s"] * GBIT_BYTES_PER_S
     forward = ForwardPass(given["model"], there["hardware"], bandwidth)
     seen, _ = count_download_orders(forward.steps("fifo", given["steps"]).timeline)
     what = "ResNet-50 v2 without order: different orders in 1,000 steps"
     how = "simulated; an order is drawn for each step, as TensorFlow requests do"
-    yield check.close("unique", what, given["steps"], seen, 0, unit="orders", how=how)
+    yield section.close("unique", what, given["steps"], seen, 0, unit="orders", how=how)

@@ -14,14 +14,14 @@ from planner.hardware import Hardware
 from planner.hardware.catalog import load_hardware
 from planner.model import Model
 from planner.model.catalog import load_model
-from planner.servers.partition.costs import Problem, minimise, place_segments
+from planner.servers.partition.costs import PartitionProblem, minimise, place_segments
 from planner.servers.partition.layers import constants_for
 from planner.servers.partition.search import (
     PartitionPlan,
     PartitionRequest,
     PartitionResult,
     partition,
-    reading_price,
+    read_cost_s_per_byte,
 )
 from planner.servers.partition.stages import stages_of
 from planner.validation.row import Paper, Row, Section, once
@@ -54,17 +54,20 @@ class LayerCost(NamedTuple):
 def layer_costs(
     model: str, hardware: str, layer: str, shape: tuple[int, int, int]
 ) -> tuple[LayerCost, LayerCost]:
-    """Costs of a replica with one layer partitioned over all workers, and with it replicated on all (Figure
-    14). The other layers are at their best."""
+    """Costs of a replica with one layer partitioned, and with it replicated, over all workers (Figure 14).
+
+    The other layers are at their best.
+    """
     workers, constants = shape[0], constants_for(load_hardware(hardware))
     stages = stages_of(load_model(model))
     names = [stage.name for stage in stages]
     if layer not in names:
         raise BadInput(f"no layer {layer!r} to partition; there are {', '.join(names)}")
-    price = reading_price(constants, PartitionRequest(1), *shape)
+    price = read_cost_s_per_byte(constants, PartitionRequest(1), *shape)
 
     def layer_cost(pair: tuple[int, int]) -> LayerCost:
-        problem = Problem(stages, constants, workers)
+        """Cost of the replica with the layer at these (partitions, replications)."""
+        problem = PartitionProblem(stages, constants, workers)
         options = problem.choices[names.index(layer)]
         options[:] = [choice for choice in options if choice.pair == pair]
         best = place_segments(problem, minimise(problem.order, problem.factors(price))[1])
@@ -80,8 +83,10 @@ def samples_within(plan: PartitionPlan, epoch_s: float) -> float:
 
 
 def most_samples_within(model: Model, hardware: Hardware, workers: int, epoch_s: float) -> float:
-    """Upper bound on the samples that these workers train in `epoch_s` seconds: peak FLOP/s, no
-    communication. No plan, constants or widths of ours allow more."""
+    """Upper bound on the samples trained in `epoch_s` seconds: peak FLOP/s, no communication.
+
+    No plan, constants or widths of ours allow more.
+    """
     stages = stages_of(model)
     passes = 3 * sum(s.connections for s in stages) - sum(s.connections for s in stages if s.is_first)
     return epoch_s * workers * hardware.device.fp32_flops / (2 * passes)
@@ -89,6 +94,7 @@ def most_samples_within(model: Model, hardware: Hardware, workers: int, epoch_s:
 
 @once
 def _partition_results() -> dict[str, PartitionResult]:
+    """Partition searches of the paper's small and large networks."""
     request = PartitionRequest(GIVEN["machines"], max_workers=GIVEN["most_workers"])
     return {
         size: partition(load_model(GIVEN[size]), load_hardware(HARDWARE), request)
@@ -97,19 +103,23 @@ def _partition_results() -> dict[str, PartitionResult]:
 
 
 @PAPER.check()
-def best(check: Section) -> Iterator[Row]:
+def check_best(section: Section) -> Iterator[Row]:
     """Compares the fastest configuration of 20 machines."""
     for size in ("small", "large"):
         what = f"{GIVEN[size]}: best <workers, replicas, servers> of 20 machines"
-        yield check.equal(GIVEN[size], what, check.figures[size], _partition_results()[size].plans[0].name)
+        yield section.equal(
+            GIVEN[size], what, section.figures[size], _partition_results()[size].plans[0].name
+        )
 
 
 @PAPER.check()
-def spread(check: Section) -> Iterator[Row]:
-    """Compares the epoch times of the worst and the best configuration. The images of the paper's epoch are
-    not printed, and cannot be the 15 million of its data set: they are taken from its worst epoch, to predict
-    its best."""
-    given = check.figures
+def check_spread(section: Section) -> Iterator[Row]:
+    """Compares the epoch times of the worst and the best configuration.
+
+    The images of the paper's epoch are not printed, and cannot be the 15 million of its data set: they are
+    taken from its worst epoch, to predict its best.
+    """
+    given = section.figures
     best_min, worst_min, known = given["best_minutes"], given["worst_minutes"], given["data_set_images"]
     plans = _partition_results()["large"].plans
     first, last = plans[0], plans[-1]
@@ -117,13 +127,13 @@ def spread(check: Section) -> Iterator[Row]:
     workers = first.workers * first.replicas
     most = most_samples_within(load_model(LARGE), load_hardware(HARDWARE), workers, 60 * best_min)
     what, ratio = "imagenet22k: worst epoch over best", last.epoch_s / first.epoch_s
-    yield check.near("ratio", what, worst_min / best_min, ratio, 0.25, unit="times")
+    yield section.near("ratio", what, worst_min / best_min, ratio, 0.25, unit="times")
     what = (
         f"imagenet22k: best epoch, of the {images:,.0f} images that our worst plan, {last.name}, trains in "
         f"the published worst epoch, {worst_min} min"
     )
-    yield check.near("best", what, best_min, images / first.samples_per_s / 60, 0.25, unit="min")
-    yield check.stated(
+    yield section.near("best", what, best_min, images / first.samples_per_s / 60, 0.25, unit="min")
+    yield section.stated(
         "images",
         f"imagenet22k: images of an epoch of {best_min} min",
         f"not printed; the data set has over {known:,}",
@@ -134,18 +144,18 @@ def spread(check: Section) -> Iterator[Row]:
 
 
 @PAPER.check()
-def ranking(check: Section) -> Iterator[Row]:
+def check_ranking(section: Section) -> Iterator[Row]:
     """Compares the ranking of fixed configurations, and reading as its cause."""
-    given = check.figures
+    given = section.figures
     two, first = (best_plan(SMALL, HARDWARE, given[which]) for which in ("faster", "slower"))
     saved_s, ahead_s = first.split.reading_s - two.split.reading_s, first.epoch_s - two.epoch_s
     readings = f"reading {two.split.reading_s:.2f}, {first.split.reading_s:.2f}"
     what, ours = "mnist: <2,9,2> against <1,18,2>", f"{two.epoch_s:.2f} s, {first.epoch_s:.2f} s; {readings}"
     holds, claim = 0 < ahead_s < saved_s, "faster, by less than reading saves"
-    yield check.stated("reading", what, "faster, because of reading", ours, holds, claim)
+    yield section.stated("reading", what, "faster, because of reading", ours, holds, claim)
     times_s = [best_plan(SMALL, HARDWARE, shape).epoch_s for shape in given["fewer_replicas"]]
     what, ours = "mnist: <1,18,2>, <1,16,4>, <1,12,8>", ", ".join(f"{time:.2f} s" for time in times_s)
-    yield check.stated("servers", what, "slower and slower", ours, times_s == sorted(times_s), "same order")
+    yield section.stated("servers", what, "slower and slower", ours, times_s == sorted(times_s), "same order")
 
 
 SHAPES: tuple[tuple[str, str, str, str, Callable[[float, float], bool]], ...] = (  # of speedups with 2 and 4
@@ -171,29 +181,29 @@ SHAPES: tuple[tuple[str, str, str, str, Callable[[float, float], bool]], ...] = 
 
 
 @PAPER.check()
-def scaling(check: Section) -> Iterator[Row]:
+def check_scaling(section: Section) -> Iterator[Row]:
     """Compares speedups with 1, 2 and 4 workers per replica, replicas and servers."""
     for kind, model, published, claim, holds in SHAPES:
-        times_s = [best_plan(model, HARDWARE, shape).epoch_s for shape in check.figures[kind]]
+        times_s = [best_plan(model, HARDWARE, shape).epoch_s for shape in section.figures[kind]]
         speedups = [times_s[0] / time_s for time_s in times_s]
         what, ours = f"{model}: speedup with 1, 2 and 4 {kind}", " ".join(f"{each:.2f}" for each in speedups)
-        yield check.stated(f"{kind}-{model}", what, published, ours, holds(*speedups[1:]), claim)
+        yield section.stated(f"{kind}-{model}", what, published, ours, holds(*speedups[1:]), claim)
 
 
 @PAPER.check()
-def reading(check: Section) -> Iterator[Row]:
+def check_reading(section: Section) -> Iterator[Row]:
     """Compares how often replicas read the weights."""
-    given = check.figures
+    given = section.figures
     times_s = [best_plan(LARGE, HARDWARE, given["shape"], every).epoch_s for every in given["every"]]
     ours = " ".join(f"{times_s[1] / time_s:.2f}" for time_s in times_s) + " of the speed at 70"
     holds, what = times_s == sorted(times_s, reverse=True), "imagenet22k: reading after 35, 70, 150 images"
-    yield check.stated("rate", what, "less often is faster", ours, holds, "same order")
+    yield section.stated("rate", what, "less often is faster", ours, holds, "same order")
 
 
 @PAPER.check()
-def layer(check: Section) -> Iterator[Row]:
+def check_layer(section: Section) -> Iterator[Row]:
     """Compares partitioning with replicating the output layer."""
-    given = check.figures
+    given = section.figures
     parts, copies = layer_costs(LARGE, HARDWARE, given["layer"], tuple(given["shape"]))
     for name, words, part_s, copy_s, lower in (
         ("total", "time", parts.total_s, copies.total_s, True),
@@ -203,4 +213,4 @@ def layer(check: Section) -> Iterator[Row]:
         what, holds = f"imagenet22k: output layer, {words} a sample", (copy_s < part_s) == lower
         published = f"replicated is {'lower' if lower else 'higher'}"
         ours = f"partitioned {1e3 * part_s:.2f}, replicated {1e3 * copy_s:.2f} ms"
-        yield check.stated(name, what, published, ours, holds, "same order")
+        yield section.stated(name, what, published, ours, holds, "same order")

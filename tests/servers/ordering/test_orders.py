@@ -20,7 +20,7 @@ from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.servers.ordering import STRATEGIES, schedule
 from planner.servers.ordering.graph import StepGraph
-from planner.servers.ordering.strategies import impending_counts, ranks_with_ties, tac_order, tic_order
+from planner.servers.ordering.strategies import impending_counts, tac_order, tic_order, tic_ranks
 from planner.servers.synthesis import NO_PARSING, NO_VARIATION, profile_for
 from planner.simulator.policy import Ordered
 from planner.simulator.step import DOWNLINK, UPLINK, WORKER, Op, OpRole, Profile
@@ -63,7 +63,7 @@ def fig_5a(m_a: float, p_a: float, m_b: float, p_b: float) -> Profile:
 
 def test_figure_1a() -> None:
     graph = StepGraph.build(FIG_1A)
-    assert ranks_with_ties(graph) == [0, 0]
+    assert tic_ranks(graph) == [0, 0]
     assert impending_counts(graph) == [2, 2]
     assert tic(FIG_1A) == tac(FIG_1A) == ["r1", "r2"]
     assert makespan_s(FIG_1A, [0, 1]) == 3
@@ -85,20 +85,20 @@ def test_figure_5a(times: tuple[float, ...], first: str, best_s: float, other_s:
 
 
 def test_figure_5b() -> None:
-    assert ranks_with_ties(StepGraph.build(FIG_5B)) == [0, 0, 2, 3]
+    assert tic_ranks(StepGraph.build(FIG_5B)) == [0, 0, 2, 3]
     assert tac(FIG_5B) == tic(FIG_5B) == ["A", "B", "C", "D"]
 
 
 def test_chain_and_parallel_branches() -> None:
     five = chain([1] * 5, [1] * 5)
-    assert ranks_with_ties(StepGraph.build(five)) == [0, 0, 2, 3, 4]
+    assert tic_ranks(StepGraph.build(five)) == [0, 0, 2, 3, 4]
     assert tac(five) == tic(five) == [f"r{i}" for i in range(5)]
-    assert ranks_with_ties(StepGraph.build(parallel([1] * 4, [1] * 4))) == [0] * 4
+    assert tic_ranks(StepGraph.build(parallel([1] * 4, [1] * 4))) == [0] * 4
 
 
 def test_diamond() -> None:
     graph = StepGraph.build(DIAMOND)
-    ranks = dict(zip(names(DIAMOND, list(graph.pulls)), ranks_with_ties(graph), strict=True))
+    ranks = dict(zip(names(DIAMOND, list(graph.pulls)), tic_ranks(graph), strict=True))
     assert ranks == {"w0": 0, "w1": 0, "w2": 0, "w3": 3, "w4": 4, "w5": 5}
     assert tac(DIAMOND) == ["w0", "w2", "w1", "w3", "w4", "w5"]
 
@@ -132,7 +132,7 @@ def test_released_orders_of_slim_networks(model: str, published: str) -> None:
     def variables(ops: Sequence[int]) -> list[str]:
         return [profile.names[op].removesuffix("/down") for op in ops]
 
-    assert dict(zip(variables(graph.pulls), ranks_with_ties(graph), strict=True)) == expected["tic"]
+    assert dict(zip(variables(graph.pulls), tic_ranks(graph), strict=True)) == expected["tic"]
     if "tac" in expected:
         assert variables(tac_order(graph, 1.25e9)) == expected["tac"]
 

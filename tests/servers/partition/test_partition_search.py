@@ -17,12 +17,12 @@ from planner.hardware.catalog import load_hardware
 from planner.model import Layer, Model, Tensor
 from planner.model.catalog import load_model
 from planner.servers.partition import search
-from planner.servers.partition.costs import Problem, elimination_order, minimise
+from planner.servers.partition.costs import PartitionProblem, elimination_order, minimise
 from planner.servers.partition.layers import PaperConstants
 from planner.servers.partition.search import (
     PartitionRequest,
     partition,
-    reading_price,
+    read_cost_s_per_byte,
 )
 from planner.servers.partition.stages import (
     Geometry,
@@ -84,20 +84,20 @@ def test_agrees_with_brute_force(seed: int) -> None:
     stages = stages_of(random_model(rng, branches=rng.random() < 0.5))
     c = random_constants(rng)
     workers = rng.choice((2, 3))
-    problem = Problem(stages, c, workers)
+    problem = PartitionProblem(stages, c, workers)
     options = [
         [(p, r, h) for p, r in {ch.pair for ch in chosen} for h in range(1, c.threads + 1)]
         for chosen in problem.choices
     ]
     if np.prod([len(o) for o in options]) > 20_000:
         return
-    full = Problem(stages, c, workers)
+    full = PartitionProblem(stages, c, workers)
     full.__dict__["choices"] = [
         [type(problem.choices[0][0])(p, r, h) for p, r, h in sorted(chosen)] for chosen in options
     ]
     request = PartitionRequest(machines=9)
     for replicas, servers in ((1, 1), (3, 2)):
-        price = reading_price(c, request, workers, replicas, servers)
+        price = read_cost_s_per_byte(c, request, workers, replicas, servers)
         states = minimise(problem.order, problem.factors(price))[1]
         sample_s, read = problem.sample_s_and_read_bytes(states)
         every_cost = map(

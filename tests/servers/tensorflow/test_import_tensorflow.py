@@ -22,10 +22,10 @@ from planner.servers.tensorflow.graph import (
     Task,
     add_op,
     insert_transfers,
-    kept_ops,
-    restore_lost,
+    profile_op_deps,
+    restore_lost_transfers,
 )
-from planner.servers.tensorflow.profile import dispatch_gaps_s, shared_time_s
+from planner.servers.tensorflow.profile import dispatch_gaps, shared_durations
 from planner.simulator.step import DOWNLINK, PS, RESOURCE_KINDS, UPLINK, WORKER
 
 DATA = Path(__file__).parents[2] / "data" / "tensorflow"
@@ -93,7 +93,7 @@ def test_time_to_dispatch_an_op_is_part_of_it():
 def test_dispatch_gaps_by_hand():
     starts = np.array([[0.0, 5.0, 6.0, 20.0, 30.0]])
     ends = np.array([[4.0, 9.0, 8.0, 21.0, 31.0]])
-    gaps = dispatch_gaps_s(starts, ends, np.array([0, 1, 2, 4]), [(), (0,), (0,), (3,)])
+    gaps = dispatch_gaps(starts, ends, np.array([0, 1, 2, 4]), [(), (0,), (0,), (3,)])
     # nothing is known before the first; 4 to 5; it overlaps with the one before; 21 to 30
     assert gaps.tolist() == [[0.0, 1.0, 0.0, 9.0]]
 
@@ -343,20 +343,20 @@ def test_loops_and_transfers_between_servers():
 def test_restoring_needs_nothing_where_nothing_is_lost():
     step = runmetadata.read_run_metadata(read_bytes(ONE[0]), "x")
     graph = insert_transfers(step, step.transfers)
-    assert restore_lost(graph, step.transfers) == []
-    kept = kept_ops(graph, step.transfers, step.ran, Task("worker", 0), [])
+    assert restore_lost_transfers(graph, step.transfers) == []
+    kept = profile_op_deps(graph, step.transfers, step.ran, Task("worker", 0), [])
     assert len(kept) == 65
 
 
 def test_time_of_overlapping_ops_is_shared():
     starts, ends = np.array([0.0, 0.0, 10.0, 20.0]), np.array([4.0, 8.0, 12.0, 20.0])
-    assert shared_time_s(starts, ends).tolist() == [2.0, 6.0, 2.0, 0.0]
+    assert shared_durations(starts, ends).tolist() == [2.0, 6.0, 2.0, 0.0]
     rng = np.random.default_rng(1)
     starts = rng.uniform(0, 10, 50)
     ends = starts + rng.uniform(0, 3, 50)
     times = np.linspace(0, 14, 200_001)
     busy = np.mean(np.any((times[:, None] >= starts) & (times[:, None] < ends), axis=1)) * 14
-    assert shared_time_s(starts, ends).sum() == pytest.approx(busy, rel=1e-3)
+    assert shared_durations(starts, ends).sum() == pytest.approx(busy, rel=1e-3)
 
 
 def test_no_damage_to_a_file_gives_anything_but_a_profile_or_a_sentence(tmp_path):
