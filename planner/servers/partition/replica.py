@@ -2,14 +2,14 @@
 
 One simulated worker stands for one replica, on a node that has the NICs of all its n workers together.
 
-For the answers, one worker's profile is made into that of a replica (`scale_profile`), which takes n times
-a worker's batch in a step. Every stage is cut into P parts and kept in R copies with P R = n
-(`costs.PartitionProblem` with `every_worker`): its computing lasts share(P) n / R of what one worker needs for one batch, so about as
-long as before. What changes is what travels. Copies and stripes of a convolution read and write all of its
-weights each; parts of a dense layer only their own, so that a replica reads a cut dense layer once where n
-workers read it n times. In exchange activations and errors cross the network; how long follows from the
-mapping of segments, at one message a step. Exchanges count as computing of the stage that waits for them:
-they do not compete with weights for a NIC.
+For the answers, one worker's profile is made into that of a replica (`scale_profile`), which takes n times a
+worker's batch in a step. Every stage is cut into P parts and kept in R copies with P R = n
+(`costs.PartitionProblem` with `every_worker`): its computing lasts share(P) n / R of what one worker needs
+for one batch, so about as long as before. What changes is what travels. Copies and stripes of a convolution
+read and write all of its weights each; parts of a dense layer only their own, so that a replica reads a cut
+dense layer once where n workers read it n times. In exchange activations and errors cross the network; how
+long follows from the mapping of segments, at one message a step. Exchanges count as computing of the stage
+that waits for them: they do not compete with weights for a NIC.
 
 For `planner partition --simulate`, a plan of the search becomes a profile (`replica_profile`). A step is
 `read_every` samples: every worker reads its own share of each stage's weights from all servers (spread

@@ -5,9 +5,9 @@ of 1 to 8 workers without tracing; its README says how both were made. Nothing i
 
 What simpler models predict, to compare with: ideal scaling, Cynthia's formula, a queueing network.
 
-All three need only a few figures of a single worker, which `measure_one_worker` takes from a simulated
-run with its timeline, and none knows that computation and communication overlap op by op (Li et al., Fig. 3c, shows
-how far off they are).
+All three need only a few figures of a single worker, which `measure_one_worker` takes from a simulated run
+with its timeline, and none knows that computation and communication overlap op by op (Li et al., Fig. 3c,
+shows how far off they are).
 """
 
 from __future__ import annotations
