@@ -119,7 +119,7 @@ def _spot_machine_names(plans: list[Plan], cases: Cases) -> set[str]:
     """Names of the machines that the plans rent on the spot market."""
     if not cases.request.spot:
         return set()
-    spot = [plan for plan in plans if cases.paid(plan).course is not None]
+    spot = [plan for plan in plans if cases.paid(plan).spot is not None]
     return {rented.machine for plan in spot for rented in plan.rented(cases.market)}
 
 
@@ -128,8 +128,8 @@ def _spot_facts(plans: list[Plan], cases: Cases) -> list[Fact]:
         return []
     first = cases.paid(plans[0])
     refused = f"{plans[0].machines_text} on demand: {first.refused}"
-    counted = refused if first.course is None else first.course.words
-    others = [plan.machines_text for plan in plans[1:] if cases.paid(plan).course is None]
+    counted = refused if first.spot is None else first.spot.words
+    others = [plan.machines_text for plan in plans[1:] if cases.paid(plan).spot is None]
     return [fact("spot", first=counted, on_demand=others)]
 
 

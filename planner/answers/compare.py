@@ -228,6 +228,6 @@ def _spot_prices(rows: Sequence[ScoredPlan], cases: Cases) -> dict[str, float]:
     for row in rows:
         rented = row.plan.rented(request.market)
         paid = rental_cost(rented, request.market, request.spot_terms, cases.feasibility.state_bytes)
-        if paid.course is not None:
+        if paid.spot is not None:
             out[row.plan.key] = usd_per_million_samples(paid.usd_per_useful_hour, row.samples_per_s)
     return out

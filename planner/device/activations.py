@@ -43,7 +43,7 @@ from planner.model.layers import (
     layers_with_gradient,
     should_save_input,
 )
-from planner.model.layers.base import Kept
+from planner.model.layers.base import ElementCounts
 
 Flags = npt.NDArray[np.bool_]
 Recompute = Literal["none", "attention", "per-op", "full"]
@@ -51,8 +51,8 @@ RECOMPUTE_MODES: tuple[Recompute, ...] = get_args(Recompute)  # the least first
 MEGATRON = ("megatron", "megatron-deepspeed", "transformer-engine", "fused")
 
 
-NOTHING = Kept()
-_Tensors = dict[tuple[str, str], tuple[Kept, int]]  # by producer and part, with the first reader
+NOTHING = ElementCounts()
+_Tensors = dict[tuple[str, str], tuple[ElementCounts, int]]  # by producer and part, with the first reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,9 @@ class Alive:
     yet (by kind of layer), those of the recomputed region, and the workspace. `at_loss`: the layer is behind
     the last block, when few gradients of parameters exist."""
 
-    by_kind: Mapping[str, Kept]
-    recomputed: Kept
-    workspace: Kept
+    by_kind: Mapping[str, ElementCounts]
+    recomputed: ElementCounts
+    workspace: ElementCounts
     at_loss: bool = False
 
 
@@ -72,9 +72,9 @@ class SavedActivations:
     """Activations of one sample saved between the passes, by kind of layer, and `moments` of peak memory:
     one behind the last block, one before."""
 
-    by_kind: Mapping[str, Kept]
+    by_kind: Mapping[str, ElementCounts]
     moments: tuple[Alive, ...]
-    on_host: Kept = NOTHING  # in host memory
+    on_host: ElementCounts = NOTHING  # in host memory
 
 
 @memoize
@@ -102,7 +102,7 @@ def saved_activations(
             return [producer]
         return [maker for name in producer.inputs for maker in layers_to_save(layers[name])]
 
-    def save_tensor(at: int, reader: Layer, producer: Layer, part: str, size: Kept) -> None:
+    def save_tensor(at: int, reader: Layer, producer: Layer, part: str, size: ElementCounts) -> None:
         """Saves a tensor that a layer's backward pass reads, inside the layer's recomputed region if any."""
         own = region[reader.name]
         if own is None or region[producer.name] != own or (part == "output" and producer.name in by_policy):
@@ -118,19 +118,19 @@ def saved_activations(
         needs_input = kind.needs_input and (should_save_input(layer) or not kind.input_for_weights)
         if kind.needs_output or layer.name in by_policy:
             for maker in layers_to_save(layer):
-                save_tensor(at, layer, maker, "output", Kept(elements=maker.output_elements))
+                save_tensor(at, layer, maker, "output", ElementCounts(elements=maker.output_elements))
         if (extra := layer_activations(layer, flash=flash)) != NOTHING and not (compiled and kind.fuses):
             save_tensor(at, layer, layer, "inside", extra)
         for source in (layers[name] for name in layer.inputs):
             if is_input(source) and kind.reads_indices:
                 continue  # tokens: a few bytes
-            output = Kept(elements=source.output_elements)
+            output = ElementCounts(elements=source.output_elements)
             copy = _autocast_copy(layer, source) if autocast and not compiled else None
             if needs_input and copy is not None:
                 save_tensor(at, layer, layer, "copy", copy)
             elif needs_input:
                 for maker in layers_to_save(source):
-                    save_tensor(at, layer, maker, "output", Kept(elements=maker.output_elements))
+                    save_tensor(at, layer, maker, "output", ElementCounts(elements=maker.output_elements))
             if region[layer.name] not in (None, region[source.name]):
                 # recompute starts from it
                 saved.setdefault((source.name, "output"), (output, at))
@@ -153,9 +153,9 @@ def _tensors_on_host(saved: _Tensors, stage: Sequence[Layer], layers: Mapping[st
     return {key: size for key, size in saved.items() if layers[key[0]].block not in resident}
 
 
-def _alive_by_kind(saved: _Tensors, layers: Mapping[str, Layer], at: int) -> dict[str, Kept]:
+def _alive_by_kind(saved: _Tensors, layers: Mapping[str, Layer], at: int) -> dict[str, ElementCounts]:
     """Activations alive while the backward pass is at layer `at`, by kind of the layer that made them."""
-    by_name: dict[str, Kept] = {}
+    by_name: dict[str, ElementCounts] = {}
     for (name, _), (size, first) in saved.items():
         if first <= at:
             by_name[layers[name].kind] = by_name.get(layers[name].kind, NOTHING) + size
@@ -174,7 +174,7 @@ def _worst_moments(
     regions = {name: _alive_sums(tensors, len(stage)) for name, tensors in inside.items()}
     blocks = [at for at, layer in enumerate(stage) if layer.block is not None]
     last = max(blocks, default=len(stage) - 1)
-    worst: dict[bool, tuple[float, int, Kept, Kept]] = {}
+    worst: dict[bool, tuple[float, int, ElementCounts, ElementCounts]] = {}
     for at, layer in enumerate(stage):
         own, workspace = region[layer.name], _workspace(layer, layers)
         recomputed = regions[own][at] if own in regions else NOTHING
@@ -187,7 +187,7 @@ def _worst_moments(
     )
 
 
-def _alive_sums(tensors: _Tensors, length: int) -> list[Kept]:
+def _alive_sums(tensors: _Tensors, length: int) -> list[ElementCounts]:
     """Total of the activations alive while the backward pass is at each layer, by index of the layer."""
     first_read = [NOTHING] * length
     for size, first in tensors.values():
@@ -195,17 +195,17 @@ def _alive_sums(tensors: _Tensors, length: int) -> list[Kept]:
     return list(accumulate(first_read))
 
 
-def _autocast_copy(layer: Layer, source: Layer) -> Kept | None:
+def _autocast_copy(layer: Layer, source: Layer) -> ElementCounts | None:
     """Copy of its input that a layer saves under autocast; None if it saves the input itself."""
     kind = layer_class(layer)
     if kind.autocast == "widen":
-        return Kept(wide=layer.input_elements)
+        return ElementCounts(wide=layer.input_elements)
     if kind.autocast == "narrow" and layer_class(source).autocast_wide_output:
-        return Kept(elements=layer.input_elements)
+        return ElementCounts(elements=layer.input_elements)
     return None
 
 
-def _workspace(layer: Layer, layers: Mapping[str, Layer]) -> Kept:
+def _workspace(layer: Layer, layers: Mapping[str, Layer]) -> ElementCounts:
     """Workspace of a layer's backward pass: gradients of its output and of its inputs."""
     read = sum(layers[name].output_elements for name in layer.inputs if not is_input(layers[name]))
     return layer_class(layer).live_gradients(layer, read)

@@ -39,6 +39,7 @@ class Source(Struct, forbid_unknown_fields=True, frozen=True):
     as_of: str = ""
 
     def __str__(self) -> str:
+        """Basis, source and date as text."""
         return f"{self.basis}: {self.source}" + (f" ({self.as_of})" if self.as_of else "")
 
 
@@ -256,32 +257,31 @@ class Market:
     own_usd_per_hour: float | None = None
     _found: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Returns the result of `make()`, computed at most once per key and cached in this market."""
+    def get_or_make(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Returns the cached result of `make()`, which runs at most once per key of this market."""
         return get_or_make(self._found, key, make)
 
     def find_machine(self, name: str) -> Hardware:
-        """Returns the machine with this name, from the user's files or the catalog; raises BadInput if
-        unknown."""
+        """Finds the machine with this name among the user's own, then in the catalog; raises BadInput."""
         if name in self._found:
             return cast(Hardware, self._found[name])
         from planner.hardware.catalog import load_hardware
 
         own = (kind for kind in self.own if kind.name == name)
-        return self.once(name, lambda: next(own, None) or load_hardware(name))
+        return self.get_or_make(name, lambda: next(own, None) or load_hardware(name))
 
-    def select_machines(self, words: Iterable[str]) -> tuple[Hardware, ...]:
-        """Selects machines by names, patterns or files, without duplicates and in order."""
-        words = tuple(words)
-        return self.once(("matching", words), lambda: self._match_machines(words))
+    def select_machines(self, patterns: Iterable[str]) -> tuple[Hardware, ...]:
+        """Selects machines by names, patterns or files, without duplicates and in their order."""
+        patterns = tuple(patterns)
+        return self.get_or_make(("matching", patterns), lambda: self._match_machines(patterns))
 
-    def _match_machines(self, words: tuple[str, ...]) -> tuple[Hardware, ...]:
+    def _match_machines(self, patterns: tuple[str, ...]) -> tuple[Hardware, ...]:
         """Selects machines by names, patterns or files; the user's own machines replace the catalog's."""
         from planner.hardware.catalog import match_hardware
 
         own = {kind.name: kind for kind in self.own}
         parts: list[Hardware] = []
-        for word in words:
+        for word in patterns:
             parts += [own[word]] if word in own else match_hardware(word)
         return tuple({kind.name: own.get(kind.name, kind) for kind in parts}.values())
 
@@ -300,7 +300,11 @@ class Market:
         price = self.price(hardware)
         if price is None:
             return None
-        return price.on_demand_usd_per_hour if hardware.ownership is not None else self._paid_usd(price)
+        return (
+            price.on_demand_usd_per_hour
+            if hardware.ownership is not None
+            else self._effective_usd_per_hour(price)
+        )
 
     def is_free(self, hardware: Hardware) -> bool:
         """Whether a machine is the user's own and has no price, so its plans are ranked by time."""
@@ -321,32 +325,39 @@ class Market:
         own = "or set rdma = true in a hardware file of your own"
         return f"{hardware.name} is not known to have RDMA; use --network tcp, {own}"
 
-    def check_prices(self, kinds: Iterable[Hardware]) -> None:
+    def check_prices(self, machines: Iterable[Hardware]) -> None:
         """Raises BadInput if machines are priced, but none in the requested region and kind (spot or not)."""
-        rented = [kind for kind in kinds if kind.ownership is None and kind.has_price]
+        rented = [kind for kind in machines if kind.ownership is None and kind.has_price]
         if not rented or any(self.usd_per_hour(kind) is not None for kind in rented):
             return
         who, it = f"{rented[0].name} has", "it has"
         if len(rented) > 1:
             who, it = f"the {len(rented)} machines asked for, {rented[0].name} among them, have", "they have"
-        regions = sorted({p.region for kind in rented for p in kind.prices if self._paid_usd(p) is not None})
+        regions = sorted(
+            {p.region for kind in rented for p in kind.prices if self._effective_usd_per_hour(p) is not None}
+        )
         remedy = f"{it} prices in {', '.join(regions)}" if regions else "take --spot, which they have"
         raise BadInput(f"{who} {self.missing_price_text}; {remedy}")
 
-    def _paid_usd(self, price: Price) -> float | None:
-        """USD per hour to pay: the lower of spot and on demand if spot is requested, else on demand.
-        `planner.hardware.prices.cost` adds the cost of interruptions."""
+    def _effective_usd_per_hour(self, price: Price) -> float | None:
+        """Price to pay in USD per hour: the lower of spot and on demand, or on demand without --spot.
+
+        `planner.hardware.prices.cost` adds the cost of interruptions.
+        """
         both = (price.on_demand_usd_per_hour, price.spot_usd_per_hour if self.spot else None)
         return min((usd for usd in both if usd is not None), default=None)
 
 
-def load_machines_from_files(words: Iterable[str]) -> tuple[Hardware, ...]:
-    """Loads machines from the hardware files among `words`; raises BadInput if two share a name."""
+def load_machines_from_files(patterns: Iterable[str]) -> tuple[Hardware, ...]:
+    """Loads the machines in those patterns that are paths of hardware files.
+
+    Raises BadInput if two share a name.
+    """
     from planner.files.regular_file import is_path_like
     from planner.hardware.catalog import load_hardware
 
     own: dict[str, Hardware] = {}
-    for word in ",".join(words).split(","):
+    for word in ",".join(patterns).split(","):
         if not is_path_like(word):
             continue
         machine = load_hardware(word.strip())

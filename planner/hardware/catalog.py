@@ -34,8 +34,8 @@ from planner.hardware.schema import (
     FIGURES,
     PART_TYPES,
     Entries,
-    MachineAt,
     MachineEntry,
+    MachineRecord,
     build_machine,
 )
 from planner.memoize import memoize
@@ -95,7 +95,7 @@ def _load_cached(folders: tuple[Path, ...], name: str) -> Hardware:
 
 
 def _complete_user_machine(machine: Hardware) -> Hardware:
-    """Returns a user's machine as owned if it has no price, and with an assumed fabric if it names none."""
+    """Fills in a user's machine: owned if it has no price, the usual fabric if none is named."""
     if machine.standing == "rentable" and not machine.has_price:
         machine = replace(machine, standing="own")
     return assume_usual_fabric(machine, (_load_cached((), known) for known in _entries(()).machines))
@@ -143,16 +143,16 @@ def _match_pattern(pattern: str) -> Iterable[Hardware]:
     return [load_hardware(name) for name in matching or [pattern]]
 
 
-def _load_from_file(path: Path, wanted: str) -> Hardware:
+def _load_from_file(path: Path, machine_name: str) -> Hardware:
     """Loads a machine from a file; devices, fabrics and kernels may also come from the catalog."""
     own = Entries()
     add_file_entries(own, read_toml(path))
     if not own.machines:
         raise BadInput(f"{path}: defines no machine; it needs a table [machines.NAME] (docs/hardware.md)")
-    name = own.aliases.get(wanted, wanted) or next(iter(own.machines))
+    name = own.aliases.get(machine_name, machine_name) or next(iter(own.machines))
     if name not in own.machines:
-        raise unknown_name(f"machine in {path}:", wanted, own.machines)
-    if not wanted and len(own.machines) > 1:
+        raise unknown_name(f"machine in {path}:", machine_name, own.machines)
+    if not machine_name and len(own.machines) > 1:
         names = ", ".join(own.machines)
         raise BadInput(f"{path}: holds several machines ({names}); name one, as in {path}:{name}")
     return _complete_user_machine(build_machine(name, own.merge_parts(_known_entries())))
@@ -182,7 +182,7 @@ def _entries(folders: tuple[Path, ...]) -> Entries:
 
 @memoize
 def device_names(table: str) -> dict[str, Any]:
-    """A table of `device_names.toml`: what others call devices, by the catalog's name."""
+    """Names of devices elsewhere (aliases, drivers), by catalog name: one table of `device_names.toml`."""
     names: dict[str, Any] = tomllib.loads((files(__package__) / "device_names.toml").read_text("utf-8"))[
         table
     ]
@@ -195,15 +195,18 @@ def _device_aliases() -> dict[str, str]:
     return {called.lower(): name for name, words in device_names("devices").items() for called in words}
 
 
-def catalog_device_name(words: str, memory_gb: str = "") -> str:
-    """Catalog name of a device alias; memory selects among variants. Unknown words are returned unchanged."""
-    name = " ".join(words.lower().split())
-    return _device_aliases().get(f"{name}/{memory_gb}", _device_aliases().get(name, words))
+def catalog_device_name(alias: str, memory_gb: str = "") -> str:
+    """Catalog name of a device alias; memory selects among variants.
+
+    Unknown words are returned unchanged.
+    """
+    name = " ".join(alias.lower().split())
+    return _device_aliases().get(f"{name}/{memory_gb}", _device_aliases().get(name, alias))
 
 
-def is_machine_name(words: str) -> bool:
+def is_machine_name(name: str) -> bool:
     """Whether words name a machine of the catalog or a hardware file."""
-    return words in hardware_names() or ".toml" in words  # names of devices may hold a slash
+    return name in hardware_names() or ".toml" in name  # names of devices may hold a slash
 
 
 @memoize
@@ -223,18 +226,18 @@ def find_device(words: str) -> Device | None:
 
 
 def assume_usual_fabric(machine: Hardware, catalog: Iterable[Hardware]) -> Hardware:
-    """Returns the machine with an unknown fabric filled in: the catalog's most common one for its device."""
+    """Fills in an unknown fabric: the most common one in the catalog for the machine's device."""
     if machine.fabric is not None or machine.device_count == 1:
         return machine
     alike = [kind for kind in catalog if kind.device.name == machine.device.name and kind.fabric is not None]
     return replace(machine, fabric=_most_common_fabric(machine, alike))
 
 
-def _most_common_fabric(machine: Hardware, alike: Iterable[Hardware]) -> Fabric:
+def _most_common_fabric(machine: Hardware, similar_machines: Iterable[Hardware]) -> Fabric:
     """Most common fabric of machines with the same device count or a switch; PCIe if there is none."""
     same: Counter[str] = Counter()
     known: dict[str, tuple[Fabric, str]] = {}
-    for kind in alike:
+    for kind in similar_machines:
         assert kind.fabric is not None
         if kind.device_count == machine.device_count or kind.fabric.topology == "switch":
             key = repr(replace(kind.fabric, machines=1))
@@ -287,7 +290,7 @@ def add_file_entries(entries: Entries, file: File) -> None:
         if baseline and burst and burst < baseline:
             message = f"{burst:g} is below nic_baseline_gbit_per_s, {baseline:g}"
             raise file.error(message, [*at, "nic_burst_gbit_per_s"])
-        machine = MachineAt(entry, tables.get("family", path.stem), tables.get("provider", "own"), file)
+        machine = MachineRecord(entry, tables.get("family", path.stem), tables.get("provider", "own"), file)
         if entries.machines.setdefault(name, machine) is machine:
             for alias in filter(None, (*entry.aliases, entry.offered_as)):
                 entries.aliases.setdefault(alias, name)

@@ -51,16 +51,18 @@ def parse_nvidia_smi(text: str) -> Gpus:
 
 
 def catalog_gpu_name(gpus: Gpus) -> str:
-    """The catalog's name for a GPU, told apart by memory if truncated; else the driver's name."""
+    """Catalog name of a GPU, by memory if the driver truncates it; else the driver's name."""
     known = _catalog_gpus()
     name = catalog_device_name(gpus.name)
     if name.endswith("..."):
-        stem = _bare_gpu_name(name.removesuffix("..."))
-        alike = [device for device in known.values() if stem in _bare_gpu_name(device.name)]
+        stem = _normalize_gpu_name(name.removesuffix("..."))
+        alike = [device for device in known.values() if stem in _normalize_gpu_name(device.name)]
     else:
         alike = [known[name]] if name in known else []
         alike += [
-            device for device in known.values() if _bare_gpu_name(gpus.name) == _bare_gpu_name(device.name)
+            device
+            for device in known.values()
+            if _normalize_gpu_name(gpus.name) == _normalize_gpu_name(device.name)
         ]
     if not alike:
         return name
@@ -73,7 +75,7 @@ def _catalog_gpus() -> dict[str, Device]:
     return {kind.device.name: kind.device for kind in match_hardware("*") if kind.device.kind == "gpu"}
 
 
-def _bare_gpu_name(name: str) -> str:
+def _normalize_gpu_name(name: str) -> str:
     """Reduces a GPU's name to lower-case letters and digits, without vendor and brand."""
     return re.sub(r"[^a-z0-9]|^(nvidia|tesla|geforce)|nvidia|tesla|geforce", "", name.lower())
 
@@ -135,7 +137,7 @@ def parse_ibstat(text: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class MachineAnswers:
-    """The user's answers about machines, which win, and the output of programs that describe one."""
+    """The user's answers about a machine, and outputs of programs that fill in the rest."""
 
     name: str
     gpu: str | None = None
@@ -178,7 +180,7 @@ def machine_tables(answers: MachineAnswers) -> dict[str, Any]:
 
 
 def _nic_keys(answers: MachineAnswers, sources: dict[str, Any]) -> dict[str, Any]:
-    """NIC and RDMA keys of a machine, from the answers or `ibstat`; adds their source to `sources`."""
+    """NIC and RDMA keys of a machine, from the answers or `ibstat`; adds their origin to `sources`."""
     out: dict[str, Any] = {}
     if answers.nic is not None:
         ports = re.fullmatch(r"(\d+) *x *(\S.*)", answers.nic.strip())

@@ -46,10 +46,14 @@ Rate = Annotated[float, Meta(gt=0, le=1e18)]
 
 
 class OwnershipEntry(Ownership, forbid_unknown_fields=True, frozen=True):
+    """Cost of an owned machine, and how many are owned."""
+
     machines: Annotated[int, Meta(ge=1, le=100_000)] | None = None
 
 
 class RegionEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Prices of a machine in one region."""
+
     on_demand_usd_per_hour: Usd | None = None
     spot_usd_per_hour: Usd | None = None
     as_of: str = ""
@@ -62,6 +66,8 @@ RegionPrices = Annotated[tuple[Usd, ...], Meta(min_length=1, max_length=2)]
 
 
 class FabricEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Links between the devices of a machine."""
+
     kind: Link
     topology: Topology
     gbyte_per_s: Gbyte | None = None  # of one device, each way
@@ -75,6 +81,8 @@ class FabricEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class MachineEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A machine: its devices, host, network, prices and sources."""
+
     device: str
     device_count: Count = 1
     machines: Annotated[int, Meta(ge=1, le=100_000)] | None = None  # that are owned
@@ -138,7 +146,7 @@ class DeviceEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class KernelsEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Kernel rates: `rates` and `overhead_s`, or those of `like` another device times `scale`."""
+    """Kernel rates of a device: its own, or those of `like` another device times `scale`."""
 
     rates: dict[str, Rate] = {}
     overhead_s: Annotated[float, Meta(ge=0, le=10)] = 0.0
@@ -163,8 +171,8 @@ PART_TYPES: dict[str, type[msgspec.Struct]] = {
 
 
 @dataclass(frozen=True)
-class MachineAt:
-    """A machine's entry, with its family, provider and file."""
+class MachineRecord:
+    """A machine's entry with its family, provider and file."""
 
     entry: MachineEntry
     family: str
@@ -176,7 +184,7 @@ class MachineAt:
 class Entries:
     """All entries by name, each with its file; the first file to define a name wins."""
 
-    machines: dict[str, MachineAt] = field(default_factory=dict)
+    machines: dict[str, MachineRecord] = field(default_factory=dict)
     devices: dict[str, tuple[DeviceEntry, File]] = field(default_factory=dict)
     kernels: dict[str, tuple[KernelsEntry, File]] = field(default_factory=dict)
     fabrics: dict[str, tuple[FabricEntry, File]] = field(default_factory=dict)
@@ -202,7 +210,7 @@ T = TypeVar("T")
 
 
 def _convert_entry(kind: type[T], entry: msgspec.Struct, **more: Any) -> T:
-    """Instance of `kind` from the fields of a file entry, with sizes and rates converted to bytes."""
+    """Converts a file entry to `kind`, with sizes in bytes and rates in bytes per second."""
     values: dict[str, Any] = {}
     for name, value in msgspec.structs.asdict(entry).items():
         units = next((units for units in _UNITS if name.endswith(units[0])), ("", "", 1))
@@ -257,10 +265,10 @@ def build_machine(name: str, entries: Entries) -> Hardware:
     )
 
 
-def _main_price(entry: MachineEntry, given: Source) -> Price:
+def _main_price(entry: MachineEntry, default_source: Source) -> Price:
     """Price of a machine in its main region; for an owned machine, its cost per hour."""
     said, usd = entry.sources, entry.on_demand_usd_per_hour
-    source = said.get("on_demand", given)
+    source = said.get("on_demand", default_source)
     if usd is None and entry.ownership:
         usd = entry.ownership.usd_per_hour
         if "on_demand" not in said:
@@ -273,16 +281,20 @@ def _main_price(entry: MachineEntry, given: Source) -> Price:
     )
 
 
-def _region_price(region: str, given: RegionEntry | tuple[float, ...], main: Price) -> Price:
+def _region_price(region: str, listed_price: RegionEntry | tuple[float, ...], main: Price) -> Price:
     """Price of a machine in another region; date and source default to those of the main region."""
-    entry = given if isinstance(given, RegionEntry) else RegionEntry(given[0], (*given, None)[1])
+    entry = (
+        listed_price
+        if isinstance(listed_price, RegionEntry)
+        else RegionEntry(listed_price[0], (*listed_price, None)[1])
+    )
     if entry.source or entry.as_of:
         return _convert_entry(Price, entry, region=region, spot_as_of=entry.as_of)
     usd = entry.on_demand_usd_per_hour, entry.spot_usd_per_hour
     return replace(main, on_demand_usd_per_hour=usd[0], spot_usd_per_hour=usd[1], region=region)
 
 
-def _build_fabric(name: str, machine: MachineAt, entries: Entries) -> Fabric | None:
+def _build_fabric(name: str, machine: MachineRecord, entries: Entries) -> Fabric | None:
     """Links between a machine's devices; None for a single device or if the file names no fabric."""
     entry, file, at = machine.entry.fabric, machine.file, ["machines", name, "fabric"]
     if entry is None or machine.entry.device_count == 1:
@@ -303,9 +315,9 @@ def _build_fabric(name: str, machine: MachineAt, entries: Entries) -> Fabric | N
     return _convert_entry(Fabric, entry, source=entry.source or f"given in {file.path.name}")
 
 
-def _build_device(name: str, of: MachineAt, entry: DeviceEntry, file: File) -> Device:
+def _build_device(name: str, record: MachineRecord, entry: DeviceEntry, file: File) -> Device:
     """Device of a machine, with its peaks in FLOP/s and its memory in bytes."""
-    machine = of.entry
+    machine = record.entry
     if entry.kind == "gpu":
         flops, memory = _gpu_peaks_and_memory(machine.device, entry, file)
     else:
@@ -314,7 +326,7 @@ def _build_device(name: str, of: MachineAt, entry: DeviceEntry, file: File) -> D
             raise file.error(message, ["devices", machine.device])
         if machine.cores is None or machine.memory_gib is None or machine.device_count != 1:
             message = "a machine that computes on its cpu needs cores, memory_gib and no device_count"
-            raise of.file.error(message, ["machines", name])
+            raise record.file.error(message, ["machines", name])
         flops = {"fp32": machine.cores * round(entry.clock_ghz * 1e9) * entry.fp32_flop_per_cycle}
         memory = machine.memory_gib * GIB
     return _convert_entry(

@@ -44,6 +44,7 @@ class Tensor:
 
     @property
     def elements(self) -> int:
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
@@ -53,6 +54,7 @@ class Tensor:
 
     @property
     def trained_elements(self) -> int:
+        """Number of elements that are trained; 0 for a frozen tensor."""
         return self.elements if self.frozen_bits is None else 0
 
     @property
@@ -128,6 +130,7 @@ class Layer:
 
     @property
     def output_elements(self) -> int:
+        """Number of output elements per sample."""
         return math.prod(self.output_shape)
 
     @property
@@ -145,6 +148,7 @@ class Block:
 
     @property
     def parameters(self) -> int:
+        """Number of parameters of the block's layers."""
         return sum(tensor.elements for layer in self.layers for tensor in layer.tensors)
 
 
@@ -153,9 +157,9 @@ class MethodSettings:
     """Settings of a training method, named like their flags; None where the method has no such setting.
 
     `optimizer` None is the usual one of the network; `epochs` are those of a fine-tuning job that nobody
-    named. `dequantize_bytes` as in `Base`. What its memory holds: `offload` are the parts that live in host
-    memory (`planner.device.offload`), `cross_entropy` one of `planner.model.layers.LOSSES`, `activations` the
-    format of saved ones, `compiled` whether kernels are fused across layers.
+    named. `dequantize_bytes` as in `BaseFormat`. What its memory holds: `offload` are the parts that live in
+    host memory (`planner.device.offload`), `cross_entropy` one of `planner.model.layers.LOSSES`,
+    `activations` the format of saved ones, `compiled` whether kernels are fused across layers.
     """
 
     method: str = "full"
@@ -221,6 +225,7 @@ class Model:
 
     @cached_property
     def parameters(self) -> int:
+        """Number of parameters, frozen ones included."""
         return sum(tensor.elements for tensor in self.tensors)
 
     @cached_property
@@ -230,6 +235,7 @@ class Model:
 
     @cached_property
     def trained_parameters(self) -> int:
+        """Number of parameters that are trained."""
         return sum(tensor.elements for tensor in self.trained_tensors)
 
     @property
@@ -316,6 +322,7 @@ class Chain:
 
     @property
     def length(self) -> int:
+        """Number of units."""
         return len(self.names)
 
     def sum_by_unit(self, by_layer: npt.ArrayLike) -> Floats:

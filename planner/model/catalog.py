@@ -43,9 +43,9 @@ def model_names() -> tuple[str, ...]:
     return tuple(model_paths())
 
 
-def normalize_network_name(words: str) -> str:
-    """Normalizes a network's name, so that Llama-3-8B, LLAMA3_8B and llama3 8b are equal."""
-    return re.sub(r"[^a-z0-9.]", "", words.lower())
+def normalize_network_name(name: str) -> str:
+    """Normalizes a network's name: Llama-3-8B, LLAMA3_8B and llama3 8b become equal."""
+    return re.sub(r"[^a-z0-9.]", "", name.lower())
 
 
 @memoize
@@ -66,16 +66,16 @@ def _published_names() -> dict[str, str]:
     return shipped | {normalize_network_name(called): name for name, words in names for called in words}
 
 
-def catalog_name(words: str) -> str:
+def catalog_name(name: str) -> str:
     """Catalog name of a network published under another name; unknown names are returned unchanged."""
-    return words if words in model_paths() else _published_names().get(normalize_network_name(words), words)
+    return name if name in model_paths() else _published_names().get(normalize_network_name(name), name)
 
 
-def checkpoint_name(words: str) -> str:
+def checkpoint_name(name: str) -> str:
     """Name of a network's weights on the Hugging Face hub; empty if unknown."""
-    if is_hub_name(words):
-        return words
-    names = _network_names().get(catalog_name(words), ())
+    if is_hub_name(name):
+        return name
+    names = _network_names().get(catalog_name(name), ())
     return next(filter(is_hub_name, names), "")
 
 

@@ -337,7 +337,7 @@ def data_parallel_group(site: Site, part: Divisible | None = None) -> Site:
     if not site.mesh.is_sharded:
         return site
     group = site.mesh.group(None, site.workers, part)
-    return site.once(("group", group), lambda: _strided_site(site, group))
+    return site.get_or_make(("group", group), lambda: _strided_site(site, group))
 
 
 def axis_group(site: Site, axis: Axis) -> Site:

@@ -62,7 +62,7 @@ class Site:
     seed: int = 0
     _found: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+    def get_or_make(self, key: Hashable, make: Callable[[], T]) -> T:
         """Returns the value of `key` on this site, computed by `make` on the first call."""
         return get_or_make(self._found, key, make)
 

@@ -25,7 +25,7 @@ from planner.device.rates import constants, model_error, network_class
 from planner.device.rates.times import DEFAULT_FRAMEWORK, computation_s
 from planner.files.regular_file import shipped_folder
 from planner.hardware import Hardware
-from planner.hardware.prices.cost import Paid, energy_per_hour, rental_cost
+from planner.hardware.prices.cost import RentalCost, energy_per_hour, rental_cost
 from planner.model import Floats, Model
 from planner.note import Progress, ignore_progress
 from planner.parallel.data import EXCHANGES, Job, Site
@@ -108,7 +108,7 @@ class Cases:
     def _device_key(self, machine: str) -> Hashable:
         """Cache key of a machine's device and kernels."""
         hardware = self.market.find_machine(machine)
-        return self.market.once(("device", machine), lambda: repr((hardware.device, hardware.kernels)))
+        return self.market.get_or_make(("device", machine), lambda: repr((hardware.device, hardware.kernels)))
 
     def _micro_batch(self, plan: Plan, *, brief: bool = False) -> Computation:
         """Computation of one micro-batch; `brief` synthesizes one step without variation, for bounds."""
@@ -215,7 +215,7 @@ class Cases:
     def bound(self, plan: Plan) -> float:
         return float(self.bounds([plan])[0])
 
-    def paid(self, plan: Plan) -> Paid:
+    def paid(self, plan: Plan) -> RentalCost:
         """Prices of a plan's machines by role, workers first."""
         return rental_cost(
             plan.rented(self.market), self.market, self.request.spot_terms, self.feasibility.state_bytes
@@ -243,8 +243,8 @@ class Cases:
             fits,
             error=self.error(plan),
             measured=self.factor(plan),
-            spot=paid.course,
-            draw=self.market.once(("draw", rented), lambda: energy_per_hour(rented, self.market)),
+            spot=paid.spot,
+            draw=self.market.get_or_make(("draw", rented), lambda: energy_per_hour(rented, self.market)),
             sample_tokens=self.model.sample_tokens,
             most_samples_per_s=inf if self.runs else self.input_samples_per_s(plan),
         )

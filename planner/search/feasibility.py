@@ -26,7 +26,7 @@ from planner.device.precision import find_optimizer, optimizer_state_bytes
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.flags import option_name
 from planner.hardware import Device, Hardware
-from planner.hardware.prices.cost import Paid, rental_cost
+from planner.hardware.prices.cost import RentalCost, rental_cost
 from planner.model import BYTES_PER_ELEMENT, Model
 from planner.note import Fact, fact
 from planner.parallel.data import Rented, Site
@@ -187,7 +187,7 @@ class Feasibility:
             raise error
 
 
-def exclusion(plan: Plan, request: Request, feasibility: Feasibility) -> tuple[str | None, Paid]:
+def exclusion(plan: Plan, request: Request, feasibility: Feasibility) -> tuple[str | None, RentalCost]:
     """Reason why a plan is excluded (None if it is feasible), and its price."""
     market = request.market
     rented = plan.rented(market)

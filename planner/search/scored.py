@@ -21,7 +21,7 @@ from planner.units import format_count
 if TYPE_CHECKING:
     from planner.device.rates import Error
     from planner.hardware.prices.cost import Energy
-    from planner.hardware.prices.spot import SpotCourse
+    from planner.hardware.prices.spot import SpotEstimate
     from planner.search.measured import Factor
     from planner.search.rank import Ranking
     from planner.search.request import Request
@@ -89,7 +89,7 @@ class ScoredPlan:
     marks: tuple[str, ...] = ()
     error: Error | None = None  # of the computation, each source left out; None: unknown
     measured: Factor | None = None  # what real runs on this device corrected it by
-    spot: SpotCourse | None = None  # how interruptions were counted; None: rented on demand
+    spot: SpotEstimate | None = None  # how interruptions were counted; None: rented on demand
     draw: Energy | None = None  # of its machines per hour; None: their power is unknown
     sample_tokens: int | None = None  # without padding, where it has any
     charged_share: float = 1.0  # of the price of its machines

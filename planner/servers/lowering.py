@@ -131,7 +131,7 @@ def server_host_names(worker: Hardware, market: Market, words: Iterable[str]) ->
                     by_name[kind.name] = None
         return tuple(by_name)
 
-    return market.once(("hosts", worker.name, words), find_hosts)
+    return market.get_or_make(("hosts", worker.name, words), find_hosts)
 
 
 def cheap_servers(worker: Hardware, market: Market) -> tuple[Hardware, ...]:
@@ -154,7 +154,7 @@ def cheap_servers(worker: Hardware, market: Market) -> tuple[Hardware, ...]:
                 yield market.find_machine(name)
                 best = -negative_rate
 
-    return market.once(("cheap", worker.name), lambda: tuple(find_machines()))
+    return market.get_or_make(("cheap", worker.name), lambda: tuple(find_machines()))
 
 
 def server_memory_bytes(parameter_bytes: float, workers: int) -> float:

@@ -218,7 +218,9 @@ class ParameterServers(Exchange):
     def _memory_shortfall(self, model: Model, site: Site) -> str:
         """Explains why the largest server cannot hold its parameters; empty string if it can."""
         where = ("largest server", model.name, self.servers, self.placement)
-        largest = site.market.once(where, lambda: largest_server_bytes(model, self.servers, self.placement))
+        largest = site.market.get_or_make(
+            where, lambda: largest_server_bytes(model, self.servers, self.placement)
+        )
         senders = site.machines if self.is_summed_per_machine(site) else site.replicas
         return server_memory_error(self.server_machine(site), largest, senders)
 

@@ -20,7 +20,7 @@ from planner.hardware.catalog import load_hardware
 from planner.model import Model, group_into_units, methods
 from planner.model.catalog import load_model
 from planner.model.layers import layers_with_gradient, workloads
-from planner.model.layers.base import Kept
+from planner.model.layers.base import ElementCounts
 from planner.model.methods import METHODS, apply_training, method_settings
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.units import Unit
@@ -107,7 +107,7 @@ def test_dropout_saves_a_copy_and_a_mask_of_what_each_adapter_reads():
     plain, dropped = (saved_activations(trained("lora", dropout=dropout)).by_kind for dropout in (None, 0.05))
     inputs = sum(layer.input_elements for layer in LLAMA if layer.kind == "linear" and layer.block)
     embedded = 3 * 2048 * 4096  # of the first queries, keys and values, which needs no gradient
-    assert dropped["dropout"] == Kept(elements=inputs, masks=inputs - embedded)
+    assert dropped["dropout"] == ElementCounts(elements=inputs, masks=inputs - embedded)
     assert "dropout" not in plain
     assert trained("lora", dropout=0.05).trained_parameters == trained("lora").trained_parameters
     assert trained("lora", dropout=0.0) == trained("lora")

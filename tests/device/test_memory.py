@@ -26,7 +26,7 @@ from planner.errors import BadInput
 from planner.hardware import Device
 from planner.model import Layer, Model, Tensor
 from planner.model.catalog import load_model
-from planner.model.layers.base import Kept
+from planner.model.layers.base import ElementCounts
 
 GIB = 2**30
 PUBLISHED = list(csv.DictReader((Path(__file__).parents[1] / "data/hardware/published_batches.csv").open()))
@@ -67,8 +67,8 @@ def test_saved_activations_by_hand() -> None:
     }
     # the worst moment is the add's: its output and both its inputs; what the fc and the pool saved is freed
     (moment,) = saved.moments
-    assert moment.workspace == Kept(elements=3 * 256)
-    assert moment.recomputed == Kept()
+    assert moment.workspace == ElementCounts(elements=3 * 256)
+    assert moment.recomputed == ElementCounts()
     assert sum(size.elements for size in moment.by_kind.values()) == 192 + 256 + 256
 
 
@@ -143,7 +143,7 @@ def test_recompute_saves_memory() -> None:
     assert not before.at_loss
     logits = 4 * s * vocabulary  # in single precision: logarithms of probabilities, and two gradients
     assert loss.by_kind["cross_entropy"].bytes(2) == loss.workspace.bytes(2) / 2 == logits
-    assert loss.recomputed == Kept()
+    assert loss.recomputed == ElementCounts()
     assert "cross_entropy" not in before.by_kind
     # at its worst moment a block has freed what its last layers saved
     assert 0.7 < before.recomputed.bytes(2) / ((none - logits) / 32) < 1
@@ -329,4 +329,4 @@ def test_bad_settings_are_refused() -> None:
 
 def test_saved_activations_leave_out_the_tokens() -> None:
     assert "input" not in saved_activations(load_model("gpt2")).by_kind
-    assert saved_activations(load_model("vgg11")).by_kind["input"] == Kept(elements=224 * 224 * 3)
+    assert saved_activations(load_model("vgg11")).by_kind["input"] == ElementCounts(elements=224 * 224 * 3)

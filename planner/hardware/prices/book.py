@@ -120,7 +120,10 @@ def _newer_price(old: Price, new: Price) -> Price:
 
 
 def apply_own_prices(hardware: Hardware) -> Hardware:
-    """Returns the machine with the user's prices that are as new as the catalog's or in new regions."""
+    """Updates a machine with the user's prices that are at least as new as the catalog's.
+
+    Prices in further regions are added.
+    """
     mine = dict(load_prices().get(hardware.name, {}))
     if not mine:
         return hardware

@@ -27,7 +27,7 @@ from planner.memoize import memoize
 
 if TYPE_CHECKING:
     from planner.hardware import Market
-    from planner.hardware.prices.spot import SpotCourse
+    from planner.hardware.prices.spot import SpotEstimate
     from planner.parallel.data import Rented
 
 SECONDS_PER_HOUR = 3600.0
@@ -75,8 +75,11 @@ def price_age_note(dates: Iterable[str], today: date | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SpotTerms:
-    """Assumptions about interruptions. `interruptions`: the share of machines interrupted per month (None:
-    the published one, else a fifth); `checkpoint_every_s` (None: the cheapest interval)."""
+    """Assumptions about spot interruptions and checkpoints.
+
+    `interruptions`: the share of machines interrupted per month (None: the published one, else a fifth);
+    `checkpoint_every_s` (None: the cheapest interval).
+    """
 
     interruptions: float | None = None
     checkpoint_every_s: float | None = None
@@ -84,20 +87,20 @@ class SpotTerms:
 
 
 @dataclass(frozen=True, slots=True)
-class Paid:
-    """US dollars per hour of each role.
+class RentalCost:
+    """Rental cost in USD per hour of each role, on demand or spot.
 
-    `course`: of a run on spot machines, None on demand; `refused`: why requested spot machines do not pay.
+    `spot`: of a run on spot machines, None on demand; `refused`: why requested spot machines do not pay.
     """
 
     usd_per_hour: tuple[float, ...]
-    course: SpotCourse | None = None
+    spot: SpotEstimate | None = None
     refused: str | None = None
 
     @property
     def time_factor(self) -> float:
-        """Paid hours per hour of useful work."""
-        return 1.0 if self.course is None else self.course.run.time_factor
+        """Rented hours per hour of useful work; above 1 if spot machines are interrupted."""
+        return 1.0 if self.spot is None else self.spot.run.time_factor
 
     @property
     def usd_per_useful_hour(self) -> float:
@@ -107,22 +110,24 @@ class Paid:
 
 def rental_cost(
     rented: Sequence[Rented], market: Market, terms: SpotTerms | None = None, state_bytes: float = 0.0
-) -> Paid:
+) -> RentalCost:
     """Hourly cost of rented machines in USD by role; runs on spot write checkpoints of `state_bytes`."""
     if not market.spot:
         kinds = [market.find_machine(role.machine) for role in rented]
         prices = (market.usd_per_hour(kind) or 0.0 for kind in kinds)
-        return Paid(tuple(usd * role.count for usd, role in zip(prices, rented, strict=True)))
+        return RentalCost(tuple(usd * role.count for usd, role in zip(prices, rented, strict=True)))
     terms = terms or SpotTerms()
     roles = tuple((role.role, role.machine, role.count) for role in rented)
-    return market.once(
+    return market.get_or_make(
         ("paid", roles, terms, state_bytes), lambda: _cheaper_cost(rented, market, terms, state_bytes)
     )
 
 
-def _cheaper_cost(rented: Sequence[Rented], market: Market, terms: SpotTerms, state_bytes: float) -> Paid:
+def _cheaper_cost(
+    rented: Sequence[Rented], market: Market, terms: SpotTerms, state_bytes: float
+) -> RentalCost:
     """Cost on spot machines, or on demand if interruptions make spot no cheaper."""
-    from planner.hardware.prices.spot import spot_course
+    from planner.hardware.prices.spot import estimate_spot_run
 
     on_demand, cheapest, taken = [], [], []
     for role in rented:
@@ -136,13 +141,13 @@ def _cheaper_cost(rented: Sequence[Rented], market: Market, terms: SpotTerms, st
             taken.append((kind, role.count, price.region if price else ""))
     full = tuple(usd or 0.0 for usd in on_demand)
     if not taken:
-        return Paid(full, refused="none of its machines has a spot price")
-    course = spot_course(taken, terms, state_bytes)
-    useful = course.run.usd_per_useful_hour(sum(cheapest))
+        return RentalCost(full, refused="none of its machines has a spot price")
+    spot = estimate_spot_run(taken, terms, state_bytes)
+    useful = spot.run.usd_per_useful_hour(sum(cheapest))
     if None not in on_demand and useful >= sum(full):
         words = f"one hour of useful work would cost ${useful:.2f} on spot, ${sum(full):.2f} on demand"
-        return Paid(full, refused=words)
-    return Paid(tuple(cheapest), course)
+        return RentalCost(full, refused=words)
+    return RentalCost(tuple(cheapest), spot)
 
 
 @dataclass(frozen=True, slots=True)

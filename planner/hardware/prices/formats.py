@@ -38,7 +38,7 @@ KEPT = "; nothing was imported"
 
 @dataclass(frozen=True, slots=True)
 class ListedPrice:
-    """USD per hour of a machine in a zone of a region; `name` is the provider's.
+    """Price of a machine in a zone of a region, in USD per hour, as listed by a provider.
 
     `place` is the file with line and column, `as_of` the day of the list, if any.
     """
@@ -59,7 +59,7 @@ Reader = Callable[[Path, str, Machines, Counter[str]], Iterable[ListedPrice]]
 
 @dataclass(frozen=True, slots=True)
 class PriceFormat:
-    """A format, the provider in a list's path, and its reader.
+    """A price list format: how a path names its provider, and the reader.
 
     The reader takes the path, the provider, its machines, and a counter of rows left out.
     """
@@ -77,6 +77,7 @@ class PriceRow(dict[str, str]):
         self.path, self.line = path, line
 
     def __missing__(self, column: str) -> str:
+        """Empty text, for a column that the file lacks."""
         return ""
 
     def place(self, column: str) -> str:
@@ -295,6 +296,8 @@ LARGEST_JSON_BYTES = 640 * 2**20  # the offer file of EC2 in us-east-1 has about
 
 
 class _Attributes(msgspec.Struct):
+    """Attributes of a product that select on-demand Linux machines."""
+
     instanceType: str = ""
     regionCode: str = ""
     locationType: str = "AWS Region"
@@ -306,30 +309,42 @@ class _Attributes(msgspec.Struct):
 
 
 class _Product(msgspec.Struct):
+    """A product: one machine type in one region and operating system."""
+
     sku: str = ""
     attributes: _Attributes = msgspec.field(default_factory=_Attributes)
 
 
 class _Dimension(msgspec.Struct):
+    """A price by currency, with its unit."""
+
     unit: str = ""
     pricePerUnit: dict[str, str] = {}
 
 
 class _Term(msgspec.Struct):
+    """Terms of an offer: its prices."""
+
     priceDimensions: dict[str, _Dimension] = {}
 
 
 class _Terms(msgspec.Struct, Generic[T]):
+    """Offers by kind of terms; on-demand ones are read."""
+
     OnDemand: dict[str, T] = {}
 
 
 class _PricedProduct(msgspec.Struct):
+    """A product with its offers, as the Price List API returns it."""
+
     product: _Product
     terms: _Terms[_Term] = msgspec.field(default_factory=_Terms)
     publicationDate: str = ""
 
 
 class _AwsFile(msgspec.Struct):
+    """An AWS offer file, or an answer of the Price List API."""
+
     products: dict[str, _Product] = {}
     terms: _Terms[dict[str, _Term]] = msgspec.field(default_factory=_Terms)
     PriceList: list[str | _PricedProduct] = []

@@ -178,7 +178,7 @@ def _machines_by_provider() -> dict[str, dict[str, Hardware]]:
 
 @dataclass(frozen=True, slots=True)
 class ImportedPrices:
-    """An imported list, and its effect."""
+    """An imported price list: where it was saved, and how it compares with the catalog."""
 
     list: PriceList
     as_of: date

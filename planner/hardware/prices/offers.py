@@ -25,7 +25,7 @@ class Offer:
 
     @property
     def usd_per_hour(self) -> float | None:
-        """Price of the machine in USD per hour, spot or on demand as the offer says; None if it has none."""
+        """Price of the machine in USD per hour, spot or on demand; None if it has none."""
         return self.price.usd_per_hour(spot=self.spot)
 
     @property
@@ -113,7 +113,7 @@ def parse_devices(gpu: str) -> tuple[DeviceRequest, ...]:
 
 
 def has_name(device: Device, words: str) -> bool:
-    """Whether words name a GPU by the start (`H100`, `RTX4090`) or parts of its name (`A100-80GB`)."""
+    """Whether words match a GPU's name: its start (`H100`, `RTX4090`) or parts (`A100-80GB`)."""
     if device.kind != "gpu":
         return False
     if catalog_device_name(words) == device.name:

@@ -42,7 +42,7 @@ CLASSES = {"<5%": 0.05, "5-10%": 0.10, "10-15%": 0.15, "15-20%": 0.20, ">20%": 0
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """How often a spot machine is interrupted: the share per month, as published, and the rate per hour."""
+    """Interruption rate of a spot machine: the published share per month, and the rate per hour."""
 
     share_of_month: str
     per_hour: float
@@ -51,7 +51,7 @@ class Interruption:
 
 @dataclass(frozen=True, slots=True)
 class SpotRun:
-    """A run on spot machines: the checkpoint interval, and how much longer the run takes."""
+    """Expected run on spot machines: checkpoint interval, and time relative to an uninterrupted run."""
 
     interval_s: float  # between checkpoints; infinite without interruptions
     time_factor: float  # expected time over the time without interruptions and checkpoints
@@ -63,8 +63,8 @@ class SpotRun:
 
 
 @dataclass(frozen=True, slots=True)
-class SpotCourse:
-    """A run on spot machines, with its assumptions in words."""
+class SpotEstimate:
+    """Expected run on spot machines, with its assumptions in words."""
 
     run: SpotRun
     checkpoint_s: float
@@ -83,17 +83,17 @@ class SpotCourse:
         }
 
 
-def spot_course(
-    taken: Sequence[tuple[Hardware, int, str]], terms: SpotTerms, state_bytes: float
-) -> SpotCourse:
-    """Expected run on spot machines, given as (machine, count, region), with its assumptions in words."""
-    known = [(kind, count, _expected_interruption(kind, region, terms)) for kind, count, region in taken]
+def estimate_spot_run(
+    machines: Sequence[tuple[Hardware, int, str]], terms: SpotTerms, state_bytes: float
+) -> SpotEstimate:
+    """Estimates a run on spot machines, each given as (machine, count, region)."""
+    known = [(kind, count, _expected_interruption(kind, region, terms)) for kind, count, region in machines]
     rate = sum(count * interruption.per_hour for _, count, interruption in known)
     write_s = checkpoint_write_s(state_bytes)
     run = spot_run(rate, checkpoint_s=write_s, restart_s=terms.restart_s, interval_s=terms.checkpoint_every_s)
     often = "; ".join(f"{count} x {kind.name}: {rate.description}" for kind, count, rate in known)
     if not rate:
-        return SpotCourse(run, write_s, terms.restart_s, f"{often}. The run is never interrupted")
+        return SpotEstimate(run, write_s, terms.restart_s, f"{often}. The run is never interrupted")
     interval = "the cheapest interval" if terms.checkpoint_every_s is None else "as given"
     words = (
         f"{often}. One interruption per {format_seconds(SECONDS_PER_HOUR / rate)}; a checkpoint "
@@ -101,18 +101,18 @@ def spot_course(
         f"every {format_seconds(run.interval_s)} ({interval}), "
         f"{format_seconds(terms.restart_s)} for a restart: {run.time_factor - 1:.1%} more time and money"
     )
-    return SpotCourse(run, write_s, terms.restart_s, words)
+    return SpotEstimate(run, write_s, terms.restart_s, words)
 
 
-def _expected_interruption(kind: Hardware, region: str, terms: SpotTerms) -> Interruption:
+def _expected_interruption(hardware: Hardware, region: str, terms: SpotTerms) -> Interruption:
     """Interruption rate of a machine in a region: as requested, else published, else assumed."""
     share = terms.interruptions
     if share is None:
-        known = published_interruption(kind.name, region)
-        return known or _interruption(UNKNOWN_SHARE, "assumed: not published")
+        known = published_interruption(hardware.name, region)
+        return known or _interruption_from_share(UNKNOWN_SHARE, "assumed: not published")
     if not 0 <= share < 1:
         raise BadInput(f"--interruptions is {share:g}; it is a share of machines per month, as 10%")
-    return _interruption(share, "as given")
+    return _interruption_from_share(share, "as given")
 
 
 def published_interruption(machine: str, region: str) -> Interruption | None:
@@ -122,10 +122,10 @@ def published_interruption(machine: str, region: str) -> Interruption | None:
     end.
     """
     share = _published_classes().get((machine, region))
-    return None if share is None else _interruption(CLASSES[share], SOURCE, share)
+    return None if share is None else _interruption_from_share(CLASSES[share], SOURCE, share)
 
 
-def _interruption(share: float, basis: str, published: str | None = None) -> Interruption:
+def _interruption_from_share(share: float, basis: str, published: str | None = None) -> Interruption:
     """Interruption rate for a share f of machines interrupted per month: -ln(1 - f) / 730 per hour."""
     per_hour, shown = -math.log1p(-share) / HOURS_PER_MONTH, published or f"{100 * share:.3g}%"
     if not per_hour:

@@ -34,8 +34,8 @@ TORCH_NAMES: dict[str, Any] = {
 
 
 @contextmanager
-def foreign_errors(said: str, remedy: str = "") -> Iterator[None]:
-    """Context in which exceptions become a BadInput of one line that begins with `said`."""
+def convert_exceptions(message: str, remedy: str = "") -> Iterator[None]:
+    """Context manager that converts other exceptions to a one-line BadInput beginning with `message`."""
     try:
         yield
     except (BadInput, MemoryError):
@@ -43,7 +43,7 @@ def foreign_errors(said: str, remedy: str = "") -> Iterator[None]:
     except Exception as error:
         text = " ".join(str(error).split())[:200]
         what = f"{type(error).__name__}: {text}" if text else type(error).__name__
-        raise BadInput(f"{said}: {what}{remedy}") from error
+        raise BadInput(f"{message}: {what}{remedy}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,8 @@ class ImportOptions:
     hooks: bool = False
 
 
-def import_named(source: str, asked: ImportOptions) -> ImportedModel:
-    """Imports the network that a user names: a file, a folder, or a function of a module."""
+def import_named(source: str, options: ImportOptions) -> ImportedModel:
+    """Imports the network that a user names: a file, a folder, or `module:function`."""
     from planner.model.catalog import find_hub_config, is_hub_name
 
     path = find_hub_config(source) if is_hub_name(source) else expand_path(source)
@@ -101,17 +101,17 @@ def import_named(source: str, asked: ImportOptions) -> ImportedModel:
         if not path.exists():
             raise BadInput(f"there is no {source}")
         for flag, given in (
-            ("--input", asked.input),
-            ("--input-ids", asked.input_ids),
-            ("--hooks", asked.hooks),
+            ("--input", options.input),
+            ("--input-ids", options.input_ids),
+            ("--hooks", options.hooks),
         ):
             if given:
                 raise BadInput(f"{flag} is for a module of PyTorch; {source} says itself what it reads")
-        if asked.axes and path.suffix != ".onnx":
+        if options.axes and path.suffix != ".onnx":
             raise BadInput(f"--axis is for the open axes of an ONNX file, not for {source}")
-        if asked.tokens and path.suffix == ".onnx":
+        if options.tokens and path.suffix == ".onnx":
             raise BadInput("--seq-length is for a config.json; an ONNX file has --axis NAME=SIZE")
-        return import_file(path, tokens=asked.tokens, shapes=_parse_axes(asked.axes))
+        return import_file(path, tokens=options.tokens, shapes=_parse_axes(options.axes))
     if source.endswith(".toml"):
         raise BadInput(f"{source} is a model file already: give it to any command as --model {source}")
     if not _MODULE.fullmatch(source):
@@ -119,20 +119,20 @@ def import_named(source: str, asked: ImportOptions) -> ImportedModel:
             f"{source[:80]}: import a config.json or its folder, a .onnx file, or MODULE:FUNCTION that makes "
             "a PyTorch module"
         )
-    if (asked.input is None) == (asked.input_ids is None):
+    if (options.input is None) == (options.input_ids is None):
         raise BadInput(
             f"say what {source} reads: --input 32x3x224x224 for images or --input-ids 8x2048 for text"
         )
-    if asked.tokens or asked.axes:
+    if options.tokens or options.axes:
         raise BadInput("a module of PyTorch is told its sizes with --input or --input-ids alone")
     from planner.model.importers.torch_module import import_module_function
 
     shape = (
-        _parse_shape(asked.input, "--input")
-        if asked.input
-        else _parse_shape(asked.input_ids or "", "--input-ids")
+        _parse_shape(options.input, "--input")
+        if options.input
+        else _parse_shape(options.input_ids or "", "--input-ids")
     )
-    return import_module_function(source, shape, ids=asked.input_ids is not None, hooks=asked.hooks)
+    return import_module_function(source, shape, ids=options.input_ids is not None, hooks=options.hooks)
 
 
 def _parse_shape(text: str, flag: str) -> tuple[int, ...]:
@@ -149,10 +149,10 @@ def _parse_shape(text: str, flag: str) -> tuple[int, ...]:
     return shape
 
 
-def _parse_axes(given: tuple[str, ...]) -> dict[str, int]:
+def _parse_axes(texts: tuple[str, ...]) -> dict[str, int]:
     """Parses `NAME=SIZE` texts into sizes of ONNX axes by name."""
     sizes = {}
-    for text in given:
+    for text in texts:
         name, _, size = text.partition("=")
         if not name or not (size.isascii() and size.isdigit() and 0 < len(size) <= 9 and int(size)):
             raise BadInput(f"--axis {text[:60]}: write the axis and its size, as --axis batch=8")

@@ -66,8 +66,9 @@ def _evaluate_node(
 ) -> Any:
     """Evaluates one node of an expression's syntax tree."""
 
-    def evaluate_part(part: ast.expr) -> Any:
-        return _evaluate_node(part, look_up, functions)
+    def evaluate_part(child: ast.expr) -> Any:
+        """Evaluates a child node."""
+        return _evaluate_node(child, look_up, functions)
 
     match node:
         case ast.Constant(value):

@@ -128,7 +128,7 @@ def is_table_list(value: Any) -> TypeGuard[list[Item]]:
 
 
 class Description:
-    """A family applied to one config.json."""
+    """Model file values of one network: a model family applied to its config.json."""
 
     def __init__(self, family: Family, path: Path, values: dict[str, Any]) -> None:
         self.family, self.path = family, path
@@ -238,17 +238,17 @@ class Description:
         layers: list[Item] = self.family.tables["blocks"][name]
         return layers
 
-    def evaluate(self, given: Any, local: Locals) -> Any:
+    def evaluate(self, nested: Any, local: Locals) -> Any:
         """Evaluates all expressions inside a value, also in nested lists and tables."""
-        if isinstance(given, str) and given.startswith("= "):
-            return self.evaluate_expression(given[2:], local)
-        if isinstance(given, str):
-            return self._fill_in(given, local)
-        if isinstance(given, list):
-            return [value for entry in given if (value := self.evaluate(entry, local)) is not None]
-        if isinstance(given, dict):
-            return {key: self.evaluate(entry, local) for key, entry in given.items()}
-        return given
+        if isinstance(nested, str) and nested.startswith("= "):
+            return self.evaluate_expression(nested[2:], local)
+        if isinstance(nested, str):
+            return self._fill_in(nested, local)
+        if isinstance(nested, list):
+            return [value for entry in nested if (value := self.evaluate(entry, local)) is not None]
+        if isinstance(nested, dict):
+            return {key: self.evaluate(entry, local) for key, entry in nested.items()}
+        return nested
 
     def evaluate_expression(self, text: str, local: Locals) -> Any:
         """Evaluates one expression; errors name the family's file."""
@@ -334,11 +334,11 @@ class Description:
             default = self.evaluate_expression(default, {})
         return default if raw is None else self._validate(key, raw, default)
 
-    def _validate(self, name: str, raw: Any, like: Any) -> Any:
-        """Returns a config.json value if it has the type of `like` and is in range; else raises BadInput."""
+    def _validate(self, name: str, raw: Any, default: Any) -> Any:
+        """Checks that a config.json value has the type of its default and is in range; raises BadInput."""
         most = MOST_LAYERS if name.endswith("layers") else LARGEST
-        least = 0 if like == 0 else 1
-        match like:
+        least = 0 if default == 0 else 1
+        match default:
             case bool():
                 fits, wanted = isinstance(raw, bool), "true or false"
             case int():

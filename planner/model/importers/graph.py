@@ -40,7 +40,10 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class ParameterValue:
-    """A value computed from parameters alone. `plain`: it is one parameter, unchanged or transposed."""
+    """A value computed from parameters alone.
+
+    `plain`: it is one parameter, unchanged or transposed.
+    """
 
     tensors: dict[str, Shape]
     transposed: bool = False
@@ -101,10 +104,13 @@ class OperatorGraph:
         *,
         known: bool = False,
     ) -> Value:
-        """Adds an operator that is counted as moving data; `known`: it does nothing else."""
+        """Adds an operator without a layer kind of its own; it counts as moving data.
+
+        `known`: it does nothing else.
+        """
         if not known:
             self.unknown[operator] += 1
-            self.hidden_flops += _hidden_flops_bound(
+            self.hidden_flops += _matmul_flops_bound(
                 [*(value.shape for value in reads), *tensors.values()], shape
             )
         fresh = {name: list(size) for name, size in tensors.items() if name not in self.owners}
@@ -143,7 +149,7 @@ class OperatorGraph:
         return made
 
     def add_product(self, value: Value, shape: Shape, depth: int, name: str) -> Value:
-        """Adds a matrix product for weights that belong to a layer unable to share them."""
+        """Adds a matrix product whose weights are owned by a layer that cannot share them."""
         return self.add_layer(
             Product, [value.layer, value.layer], name, shape, shape=list(shape), depth=depth
         )
@@ -253,7 +259,7 @@ class OperatorGraph:
         return notes
 
 
-def _hidden_flops_bound(operands: list[Shape], output: Shape) -> float:
+def _matmul_flops_bound(operands: list[Shape], output: Shape) -> float:
     """FLOPs of an operator if it were the matrix product of its two largest operands.
 
     With A of m x k, B of k x n and C of m x n these are 2 m k n = 2 sqrt(|A| |B| |C|).

@@ -10,7 +10,7 @@ from typing import Any
 
 from planner.errors import BadInput
 from planner.files.regular_file import open_regular_file
-from planner.model.importers import ImportedModel, build_imported, foreign_errors
+from planner.model.importers import ImportedModel, build_imported, convert_exceptions
 from planner.model.importers.graph import (
     ONNX_ACTIVATIONS,
     ONNX_MOVING,
@@ -37,7 +37,7 @@ def import_onnx(path: Path, axes: dict[str, int]) -> ImportedModel:
     with open_regular_file(path):
         pass  # reported like every system error
     reading = _OnnxGraph(path, onnx.load_model_from_string(infer_shapes(path, axes)))
-    with foreign_errors(f"{path}: no graph that can be read"):
+    with convert_exceptions(f"{path}: no graph that can be read"):
         graph, given = reading.lower_graph()
     name = "".join(c for c in path.stem if c.isalnum() or c in "-_.")[:80] or "net"
     values = graph.model_file_values(given, "from ONNX", str(path))
@@ -50,7 +50,7 @@ PLAIN = ("Transpose", "Identity", "Cast")
 
 
 class _OnnxGraph:
-    """An ONNX graph while it is converted, with what is known of each of its values."""
+    """An ONNX graph during its conversion, with the shape and layer of each value."""
 
     def __init__(self, path: Path, model: Any) -> None:
         self.path, self.proto = path, model.graph
@@ -147,9 +147,9 @@ class _OnnxGraph:
         ((tensor, size),) = held.tensors.items()
         return tensor, size, held.transposed
 
-    def layer_name(self, node: Any, held: Shapes) -> str:
-        """Name of a layer: the module that has its weights, or else its node's path."""
-        first = next(iter(held), "")
+    def layer_name(self, node: Any, parameters: Shapes) -> str:
+        """Name of a layer: that of the module with its parameters, or else its node's path."""
+        first = next(iter(parameters), "")
         if first.endswith((".weight", ".bias")):
             return first.rpartition(".")[0]
         parts = str(node.name or node.op_type).strip("/").split("/")
@@ -184,6 +184,7 @@ Lowering = Callable[[_OnnxGraph, Any, list[Value], str], Value | None]
 
 
 def _lower_conv(state: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
+    """Adds a convolution for a Conv node; None if its weight is no parameter."""
     given, out = state.weight_input(node, 1), state.sample_shape(node.output[0])
     if given is None or given[2] or len(given[1]) != 4 or len(out) != 3:
         return None
@@ -211,6 +212,7 @@ def _lower_gemm(state: _OnnxGraph, node: Any, data: list[Value], name: str) -> V
 
 
 def _lower_matmul(state: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
+    """Adds a linear layer, or a product of two values, for a MatMul node."""
     out = state.sample_shape(node.output[0])
     if len(data) == 2:
         depth = state.sample_shape(node.input[0])[-1]
@@ -224,6 +226,7 @@ def _lower_matmul(state: _OnnxGraph, node: Any, data: list[Value], name: str) ->
 
 
 def _lower_norm(kind: type[Kind], state: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
+    """Adds a norm of this kind for a node that scales its features; None for other uses."""
     held = state.parameter_inputs(node)
     size = held.get(node.input[1]) if len(node.input) > 1 else None
     if size is None or data[0].shape[-1:] != size or node.input[1] in state.graph.owners:
@@ -235,6 +238,7 @@ def _lower_norm(kind: type[Kind], state: _OnnxGraph, node: Any, data: list[Value
 
 
 def _lower_add(state: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
+    """Adds a sum of two values of equal size; None for other sums."""
     if len(data) != 2 or math.prod(data[0].shape) != math.prod(data[1].shape):
         return None
     second = state.graph.add_view(data[1], data[0].shape)
@@ -242,12 +246,14 @@ def _lower_add(state: _OnnxGraph, node: Any, data: list[Value], name: str) -> Va
 
 
 def _lower_mul(state: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
+    """Adds a product of two values of equal shape; None for other products."""
     if len(data) != 2 or data[0].shape != data[1].shape:
         return None
     return state.graph.add_layer(Multiply, [value.layer for value in data], name, data[0].shape)
 
 
 def _lower_pool(kind: type[Kind], state: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
+    """Adds a pooling layer of this kind; None unless its input is an image."""
     out = state.sample_shape(node.output[0])
     window = state.attribute_value(node, "kernel_shape", None)
     if len(out) != 3 or not window:
@@ -264,6 +270,7 @@ def _lower_pool(kind: type[Kind], state: _OnnxGraph, node: Any, data: list[Value
 
 
 def _lower_global_pool(state: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
+    """Adds global pooling; None unless its input is an image."""
     out = state.sample_shape(node.output[0])
     if len(out) != 3 or len(data[0].shape) != 3:
         return None

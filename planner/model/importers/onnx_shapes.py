@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import BadInput
-from planner.model.importers import foreign_errors
+from planner.model.importers import convert_exceptions
 
 LARGEST_FILE_BYTES = 2**31
 MEMORY_BYTES = 2**30  # on top of the file itself
@@ -78,7 +78,7 @@ def _main(path: Path, axes: dict[str, int]) -> int:
         check_graph(path, model)
         set_open_axes(path, model, axes)
         drop_weights(model)
-        with foreign_errors(f"{path}: shapes cannot be inferred"):
+        with convert_exceptions(f"{path}: shapes cannot be inferred"):
             model = onnx.shape_inference.infer_shapes(model, data_prop=True)
             for _ in range(MOST_ROUNDS):
                 if not fold_sizes(model):
@@ -109,7 +109,7 @@ def _load_onnx(path: Path, onnx: Any) -> Any:
     """Loads an ONNX model; raises BadInput if it is too large or damaged."""
     from planner.files.regular_file import open_regular_file
 
-    with foreign_errors(f"{path}: no ONNX file, or not whole"):
+    with convert_exceptions(f"{path}: no ONNX file, or not whole"):
         with open_regular_file(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size >= LARGEST_FILE_BYTES:
@@ -164,6 +164,7 @@ def _check_calls(path: Path, model: Any) -> None:
     entered: list[tuple[str, str]] = []
 
     def count_inlined(nodes: Any) -> int:
+        """Counts the nodes after inlining every call; raises BadInput for recursion."""
         total = 0
         for node in _all_nodes(nodes, path):
             total += 1

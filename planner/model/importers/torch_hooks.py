@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from planner.errors import BadInput
-from planner.model.importers import foreign_errors
+from planner.model.importers import convert_exceptions
 from planner.model.importers.graph import (
     MODULE_ACTIVATIONS,
     OperatorGraph,
@@ -25,6 +25,8 @@ from planner.model.layers.sequences import Positions
 
 
 class _Recorder:
+    """Records the calls of a module's submodules as layers of a graph."""
+
     def __init__(self, batch: int, first: Value, names: dict[int, str]) -> None:
         self.graph, self.batch, self.last = OperatorGraph(), batch, first
         self.names = names  # of parameters, by identity: one that two modules share has one name
@@ -91,13 +93,17 @@ class _Recorder:
 
 
 def _read_scalars_as_zero(torch: Any) -> Any:
-    """Returns a context in which numbers read from tensors are zero. transformers reads its masks like
-    that."""
+    """Context in which reading a number from a meta tensor gives zero.
+
+    transformers reads its masks like that.
+    """
     from torch.utils._python_dispatch import TorchDispatchMode
 
     asked = torch.ops.aten._local_scalar_dense.default
 
     class Zeros(TorchDispatchMode):  # type: ignore[misc]
+        """Dispatch mode that answers `aten._local_scalar_dense` with zero."""
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if func is asked:
                 return 0.0 if args[0].dtype.is_floating_point else 0
@@ -120,7 +126,7 @@ def record_modules(module: Any, example: Any, batch: int) -> OperatorGraph:
         for name, one in module.named_modules()
         if name and not any(True for _ in one.children())
     ]
-    failure = foreign_errors("the module cannot be run on the meta device")
+    failure = convert_exceptions("the module cannot be run on the meta device")
     with failure, torch.no_grad(), _read_scalars_as_zero(torch):
         module(example)
     for handle in handles:

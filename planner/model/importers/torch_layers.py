@@ -28,6 +28,7 @@ from planner.model.layers.sequences import Attention, ClassToken, CrossEntropy, 
 
 
 def _lower_conv2d(state: Lowering, node: Any, data: list[Value]) -> Value | None:
+    """Adds a convolution; None if its weight is no unchanged parameter."""
     weight, out = state.argument_value(node.args[1]), state.sample_shape(node)
     if not isinstance(weight, ParameterValue) or not weight.plain or len(out) != 3:
         return None
@@ -51,8 +52,11 @@ def _lower_conv2d(state: Lowering, node: Any, data: list[Value]) -> Value | None
 
 
 def _lower_linear(state: Lowering, node: Any, data: list[Value]) -> Value | None:
+    """Adds a linear layer for value x weight^T + bias."""
     bias = state.argument_value(node.args[2]) if len(node.args) > 2 and node.args[2] is not None else None
-    return _lower_weight_product(state, node, data[0], state.argument_value(node.args[1]), bias, turned=False)
+    return _lower_weight_product(
+        state, node, data[0], state.argument_value(node.args[1]), bias, is_transposed=False
+    )
 
 
 def _lower_addmm(state: Lowering, node: Any, data: list[Value]) -> Value | None:
@@ -60,13 +64,16 @@ def _lower_addmm(state: Lowering, node: Any, data: list[Value]) -> Value | None:
     bias = state.argument_value(node.args[0])
     if not isinstance(bias, ParameterValue):
         return None
-    return _lower_weight_product(state, node, data[0], state.argument_value(node.args[2]), bias, turned=True)
+    return _lower_weight_product(
+        state, node, data[0], state.argument_value(node.args[2]), bias, is_transposed=True
+    )
 
 
 def _lower_matmul(state: Lowering, node: Any, data: list[Value]) -> Value | None:
+    """Adds a linear layer for a product with a parameter, or a product of two values."""
     first, second = state.argument_value(node.args[0]), state.argument_value(node.args[1])
     if isinstance(first, Value) and isinstance(second, ParameterValue):
-        return _lower_weight_product(state, node, first, second, None, turned=True)
+        return _lower_weight_product(state, node, first, second, None, is_transposed=True)
     if not isinstance(first, Value) or not isinstance(second, Value):
         return None
     out, left = state.sample_shape(node), state.sample_shape(node.args[0])
@@ -75,7 +82,7 @@ def _lower_matmul(state: Lowering, node: Any, data: list[Value]) -> Value | None
 
 
 def _lower_weight_product(
-    state: Lowering, node: Any, value: Value, weight: Any, bias: Any, *, turned: bool
+    state: Lowering, node: Any, value: Value, weight: Any, bias: Any, *, is_transposed: bool
 ) -> Value | None:
     """Adds a linear layer for a product with a parameter; None if no layer matches."""
     if not isinstance(weight, ParameterValue) or not weight.plain:
@@ -83,7 +90,7 @@ def _lower_weight_product(
     tensor, size = next(iter(weight.tensors.items()))
     if len(size) != 2 or (bias is not None and not isinstance(bias, ParameterValue)):
         return None
-    transposed = turned != weight.transposed  # PyTorch's linear multiplies by the transpose itself
+    transposed = is_transposed != weight.transposed  # PyTorch's linear multiplies by the transpose itself
     raw = state.sample_shape(
         next(n for n in node.all_input_nodes if isinstance(state.argument_value(n), Value))
     )
@@ -114,6 +121,7 @@ def _lower_grouped_product(state: Lowering, node: Any, data: list[Value]) -> Val
 
 
 def _lower_embedding(state: Lowering, node: Any, data: list[Value]) -> Value | None:
+    """Adds an embedding; None if its table is no parameter."""
     weight = state.argument_value(node.args[0])
     if not isinstance(weight, ParameterValue):
         return None
@@ -122,17 +130,18 @@ def _lower_embedding(state: Lowering, node: Any, data: list[Value]) -> Value | N
 
 
 def _lower_norm(
-    kind: type[Kind], weight_at: int, state: Lowering, node: Any, data: list[Value]
+    kind: type[Kind], weight_index: int, state: Lowering, node: Any, data: list[Value]
 ) -> Value | None:
-    weight = state.argument_value(node.args[weight_at]) if len(node.args) > weight_at else None
+    """Adds a norm of this kind; one without weights counts as moving data."""
+    weight = state.argument_value(node.args[weight_index]) if len(node.args) > weight_index else None
     if not isinstance(weight, ParameterValue):
         return state.graph.add_other(
             str(node.target), data, state.layer_name(node), data[0].shape, {}, known=True
         )
     tensor, size = next(iter(weight.tensors.items()))
     bias = (
-        state.argument_value(node.args[weight_at + 1])
-        if len(node.args) > weight_at + 1 and kind is not RmsNorm
+        state.argument_value(node.args[weight_index + 1])
+        if len(node.args) > weight_index + 1 and kind is not RmsNorm
         else None
     )
     raw = state.sample_shape(node)
@@ -148,6 +157,7 @@ def _lower_norm(
 
 
 def _lower_attention(state: Lowering, node: Any, data: list[Value]) -> Value | None:
+    """Adds an attention layer over query, key and value; None for unknown shapes."""
     shapes = [state.sample_shape(argument) for argument in node.args[:3]]
     if any(len(shape) < 3 for shape in shapes) or len(data) < 3:
         return None
@@ -218,6 +228,7 @@ def _lower_mul(state: Lowering, node: Any, data: list[Value]) -> Value | None:
 
 
 def _lower_pool(kind: type[Kind], state: Lowering, node: Any, data: list[Value]) -> Value | None:
+    """Adds a pooling layer of this kind; None unless its output is an image."""
     out, window = state.sample_shape(node), _height_and_width(node.args[1])
     if len(out) != 3:
         return None
@@ -234,6 +245,7 @@ def _lower_pool(kind: type[Kind], state: Lowering, node: Any, data: list[Value])
 
 
 def _lower_adaptive_pool(state: Lowering, node: Any, data: list[Value]) -> Value | None:
+    """Adds global pooling; None unless its output is one pixel."""
     out = state.sample_shape(node)
     if len(out) != 3 or out[1:] != (1, 1):
         return None
@@ -270,6 +282,7 @@ def _lower_cat(state: Lowering, node: Any, data: list[Value]) -> Value | None:
 
 
 def _lower_loss(state: Lowering, node: Any, data: list[Value]) -> Value | None:
+    """Adds a cross-entropy loss."""
     return state.graph.add_unary(CrossEntropy, data[0], state.layer_name(node))
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import BadInput
-from planner.model.importers import ImportedModel, build_imported, foreign_errors
+from planner.model.importers import ImportedModel, build_imported, convert_exceptions
 from planner.model.importers.graph import (
     TORCH_ACTIVATIONS,
     TORCH_MOVING,
@@ -49,7 +49,7 @@ def import_module_function(source: str, shape: Shape, *, ids: bool, hooks: bool)
     )
 
 
-def import_architecture(place: Path, values: dict[str, Any], tokens: int) -> ImportedModel | None:
+def import_architecture(path: Path, values: dict[str, Any], tokens: int) -> ImportedModel | None:
     """Imports a config.json of an unknown family as the module that `transformers` builds.
 
     None if the library is not installed or does not know the family.
@@ -61,10 +61,10 @@ def import_architecture(place: Path, values: dict[str, Any], tokens: int) -> Imp
         return None
     if values["model_type"] not in transformers.CONFIG_MAPPING:
         return None
-    source, architectures = str(place), values.get("architectures") or [""]
+    source, architectures = str(path), values.get("architectures") or [""]
     logging.getLogger("transformers").setLevel(logging.ERROR)
-    with foreign_errors(f"{source}: transformers cannot make its network"), torch.device("meta"):
-        config = transformers.AutoConfig.from_pretrained(str(place.parent), trust_remote_code=False)
+    with convert_exceptions(f"{source}: transformers cannot make its network"), torch.device("meta"):
+        config = transformers.AutoConfig.from_pretrained(str(path.parent), trust_remote_code=False)
         kind = getattr(transformers, str(architectures[0]), None)
         module = (kind or transformers.AutoModelForCausalLM.from_config)(config)
     inner = getattr(config, "text_config", config)
@@ -74,7 +74,7 @@ def import_architecture(place: Path, values: dict[str, Any], tokens: int) -> Imp
         raise BadInput(f"{source}: neither vocab_size nor image_size says what it reads")
     length = min(getattr(inner, "max_position_embeddings", None) or tokens, tokens)
     shape: Shape = (1, length) if ids else (1, getattr(config, "num_channels", 3), size or 1, size or 1)
-    name = place.resolve().parent.name
+    name = path.resolve().parent.name
     module = _move_to_meta(module, source)
     try:
         return _import_module(module, name, source, shape, ids=ids, hooks=False)
@@ -127,7 +127,7 @@ def _make_module(source: str, torch: Any) -> Any:
     where, _, name = source.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    with foreign_errors(f"{source}: cannot import {where}"):
+    with convert_exceptions(f"{source}: cannot import {where}"):
         namespace = importlib.import_module(where)
     make = getattr(namespace, name, None)
     if make is None:
@@ -143,7 +143,7 @@ def _move_to_meta(module: Any, source: str) -> Any:
     config: Any = getattr(module, "config", None)
     if hasattr(config, "use_cache"):
         config.use_cache = False  # keys and values of earlier tokens, which training does not have
-    with foreign_errors(f"{source}: cannot be moved to the meta device"):
+    with convert_exceptions(f"{source}: cannot be moved to the meta device"):
         return module.to("meta").train()
 
 
@@ -163,7 +163,7 @@ def _call_factory(source: str, make: Any, torch: Any) -> Any:
         needs = []
     if needs:
         raise BadInput(f"{source} needs arguments ({', '.join(needs)}); name a function that needs none")
-    with foreign_errors(f"{source}: cannot be made on the meta device"), torch.device("meta"):
+    with convert_exceptions(f"{source}: cannot be made on the meta device"), torch.device("meta"):
         return make()
 
 
@@ -177,7 +177,7 @@ def _export_program(module: Any, torch: Any, shape: Shape, ids: bool, source: st
     """Exports the module's graph by torch.export; raises BadInput if it fails."""
     logging.getLogger("torch").setLevel(logging.CRITICAL)
     said, remedy = f"{source}: its graph cannot be exported", "; --hooks watches its modules instead"
-    with foreign_errors(said, remedy), warnings.catch_warnings():
+    with convert_exceptions(said, remedy), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.export.export(module, (_example_input(torch, shape, ids),), strict=False)
 
@@ -222,11 +222,16 @@ def _shared_parameter_names(program: Any, parameters: dict[str, str]) -> dict[st
 
 
 def _placeholder_value(  # noqa: PLR0917
-    state: Lowering, node: Any, parameters: dict[str, str], same: dict[str, str], inputs: set[str], ids: bool
+    state: Lowering,
+    node: Any,
+    parameters: dict[str, str],
+    first_names: dict[str, str],
+    inputs: set[str],
+    ids: bool,
 ) -> Value | ParameterValue | None:
     """Value of a graph input: a parameter, a sample, or None for a constant."""
     if node.name in parameters:
-        name = same[parameters[node.name]]
+        name = first_names[parameters[node.name]]
         return ParameterValue({name: tuple(int(n) for n in node.meta["val"].shape)})
     if node.name not in inputs or node.meta.get("val") is None:
         return None

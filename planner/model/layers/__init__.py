@@ -16,7 +16,7 @@ from planner.memoize import memoize
 from planner.model import Layer, Model
 from planner.model.layers import elementwise, experts, products, sequences
 from planner.model.layers.base import (
-    Kept,
+    ElementCounts,
     KernelKind,
     Kind,
     Pass,
@@ -88,8 +88,11 @@ def kernel_kind(layer: Layer) -> KernelKind:
     return layer_class(layer).kernel_of(layer)
 
 
-def layer_activations(layer: Layer, *, flash: bool | None = None) -> Kept:
-    """Activations that a layer saves besides inputs and outputs; `flash` overrides the attention kernel."""
+def layer_activations(layer: Layer, *, flash: bool | None = None) -> ElementCounts:
+    """Elements that a layer saves for the backward pass, besides its inputs and outputs.
+
+    `flash` overrides the attention kernel.
+    """
     return layer_class(layer).saved_activations(layer, flash=flash)
 
 

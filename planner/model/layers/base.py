@@ -124,19 +124,21 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """Saved activations per sample, by width: elements in the run's precision, 4-byte values (statistics,
-    logarithms) and 1-byte masks."""
+class ElementCounts:
+    """Numbers of elements per sample by width, such as those of saved activations.
+
+    Elements in the run's precision, 4-byte values (statistics, logarithms) and 1-byte masks.
+    """
 
     elements: int = 0
     wide: int = 0
     masks: int = 0
 
-    def __add__(self, other: Kept) -> Kept:
-        return Kept(self.elements + other.elements, self.wide + other.wide, self.masks + other.masks)
+    def __add__(self, other: ElementCounts) -> ElementCounts:
+        return ElementCounts(self.elements + other.elements, self.wide + other.wide, self.masks + other.masks)
 
-    def __mul__(self, count: int) -> Kept:
-        return Kept(self.elements * count, self.wide * count, self.masks * count)
+    def __mul__(self, count: int) -> ElementCounts:
+        return ElementCounts(self.elements * count, self.wide * count, self.masks * count)
 
     def bytes(self, element_bytes: float) -> float:
         """Bytes per sample if elements of the run's precision have `element_bytes`."""
@@ -165,7 +167,7 @@ class ShapeMisfit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MemoryTraffic:
-    """How often a kernel without arithmetic reads and writes the whole output."""
+    """Number of times that a kernel without arithmetic reads and writes the whole output."""
 
     reads: int
     writes: int
@@ -177,7 +179,7 @@ class MemoryTraffic:
 
 @dataclass(frozen=True, slots=True)
 class InferredLayer:
-    """Everything inferred about a layer: output shape, tensors, multiply-adds."""
+    """Figures inferred for a layer: output shape, tensors, multiply-adds, kernel and stride."""
 
     shape: Shape
     tensors: tuple[NamedShape, ...] = ()
@@ -192,7 +194,7 @@ class InferredLayer:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a file names its tensors and lays out weights."""
+    """Conventions of a model file: names of tensors, and layout of weights."""
 
     names: Any  # templates by key, as the file's table `tensors` has them
     torch: bool
@@ -294,14 +296,17 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return layer.output_elements
 
     @classmethod
-    def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
-        """Activations saved per sample besides those implied by `needs_input` and `needs_output`."""
-        return Kept()
+    def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> ElementCounts:
+        """Elements saved per sample besides those implied by `needs_input` and `needs_output`."""
+        return ElementCounts()
 
     @classmethod
-    def live_gradients(cls, layer: Layer, read: int) -> Kept:
-        """Gradients that the layer's backward pass holds; `read`: elements of inputs that need gradients."""
-        return Kept(layer.output_elements + (0 if cls.in_place else read))
+    def live_gradients(cls, layer: Layer, read_elements: int) -> ElementCounts:
+        """Elements of gradients that the layer's backward pass holds at once.
+
+        `read_elements`: those of inputs that need gradients.
+        """
+        return ElementCounts(layer.output_elements + (0 if cls.in_place else read_elements))
 
     @classmethod
     def shard(

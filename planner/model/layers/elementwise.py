@@ -10,8 +10,8 @@ from msgspec import Meta, defstruct, field
 
 from planner.model import Layer
 from planner.model.layers.base import (
+    ElementCounts,
     InferredLayer,
-    Kept,
     Kind,
     MemoryTraffic,
     Name,
@@ -62,8 +62,8 @@ class Dropout(_Activation, frozen=True, kw_only=True):
     sequence_parallel = True
 
     @classmethod
-    def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
-        return Kept(masks=layer.output_elements)
+    def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> ElementCounts:
+        return ElementCounts(masks=layer.output_elements)
 
 
 class Bias(_Activation, frozen=True, kw_only=True):
@@ -152,8 +152,8 @@ class _PositionNorm(OneInput, frozen=True):
     fuses = True
 
     @classmethod
-    def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
-        return Kept(wide=cls.statistics * position_count(layer))
+    def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> ElementCounts:
+        return ElementCounts(wide=cls.statistics * position_count(layer))
 
     def infer_norm(self, shape: Shape, names: tuple[str, ...]) -> InferredLayer:
         """Infers a norm: the shape is unchanged and each name is one weight tensor."""

@@ -10,8 +10,8 @@ from msgspec import Meta
 from planner.model import Experts, Layer
 from planner.model.layers.base import (
     EXPERTS,
+    ElementCounts,
     InferredLayer,
-    Kept,
     LayerShard,
     Matmul,
     Name,
@@ -129,13 +129,13 @@ class Moe(OneInput, frozen=True, kw_only=True):
         )
 
     @classmethod
-    def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
+    def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> ElementCounts:
         part = _expert_shape(layer)
         positions, width = position_count(layer), layer.output_shape[-1]
         inner = part.top_k * part.inner + part.shared_inner
         sent = part.top_k * 2 * width  # inputs of the experts, and outputs before they are weighted
         activated = inner * (3 if part.gated else 2)
-        return Kept(elements=positions * (sent + activated), wide=positions * part.experts)
+        return ElementCounts(elements=positions * (sent + activated), wide=positions * part.experts)
 
     @classmethod
     def shard(

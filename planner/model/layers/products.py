@@ -49,7 +49,7 @@ from planner.model.layers.base import (
 )
 
 
-class _Multiplies(Weighted, frozen=True):
+class _MatmulKind(Weighted, frozen=True):
     """One matrix product forward, and one each for weight and input gradients backward."""
 
     needs_input = True
@@ -79,7 +79,7 @@ def product_work(product: Matmul, layer: Layer) -> Work:
     )
 
 
-class _Convolves(_Multiplies, frozen=True):
+class _ConvolutionKind(_MatmulKind, frozen=True):
     bias: bool = False  # added by the same kernel; a bias that is a layer of its own stands in `then`
 
     kernel_kind = CONV
@@ -93,7 +93,7 @@ class _Convolves(_Multiplies, frozen=True):
         return ((self.weights_name(style), filters), *bias), macs
 
 
-class Conv(_Convolves, frozen=True, kw_only=True):
+class Conv(_ConvolutionKind, frozen=True, kw_only=True):
     """A convolution over (height, width, channels)."""
 
     conv: Size  # output channels
@@ -122,7 +122,7 @@ class Conv(_Convolves, frozen=True, kw_only=True):
         return conv_kernel_kind(layer.kernel or (), layer.stride or (), layer.groups, layer.output_shape[-1])
 
 
-class Depthwise(_Convolves, frozen=True, kw_only=True):
+class Depthwise(_ConvolutionKind, frozen=True, kw_only=True):
     """A convolution of each channel by itself."""
 
     depthwise: Size  # output channels for each input channel
@@ -148,7 +148,7 @@ class Depthwise(_Convolves, frozen=True, kw_only=True):
         return super().matmul(replace(layer, groups=layer.output_shape[-1]))
 
 
-class Conv1d(_Convolves, frozen=True, kw_only=True):
+class Conv1d(_ConvolutionKind, frozen=True, kw_only=True):
     """A convolution along a sequence."""
 
     conv1d: Size  # output features
@@ -175,7 +175,7 @@ class Conv1d(_Convolves, frozen=True, kw_only=True):
         return conv_kernel_kind(layer.kernel or (), layer.stride or (), 1, layer.output_shape[-1])
 
 
-class Patches(_Convolves, frozen=True, kw_only=True):
+class Patches(_ConvolutionKind, frozen=True, kw_only=True):
     """Patch embedding: each square of an image becomes one position of a sequence."""
 
     patches: Size  # features
@@ -193,7 +193,7 @@ class Patches(_Convolves, frozen=True, kw_only=True):
         return InferredLayer(shape, tensors, macs, size, size)
 
 
-class _FullyConnected(_Multiplies, frozen=True):
+class _FullyConnected(_MatmulKind, frozen=True):
     """A fully connected layer, row-parallel after a sharded layer, else column-parallel if possible."""
 
     backward_reads = "input"

@@ -13,8 +13,8 @@ from msgspec import Meta
 from planner.model import AttentionShape, Layer
 from planner.model.layers.base import (
     ATTENTION,
+    ElementCounts,
     InferredLayer,
-    Kept,
     Kind,
     LayerShard,
     Matmul,
@@ -105,13 +105,15 @@ class Attention(Kind, frozen=True, kw_only=True):
         return _flash_work(layer, part) if _is_flash(part, flash) else _unfused_work(layer, part)
 
     @classmethod
-    def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
+    def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> ElementCounts:
         """Log-sum-exp of each row with flash attention, else the probabilities."""
         part = _attention_shape(layer)
         if _is_flash(part, flash):
-            return Kept(wide=part.heads * position_count(layer))
+            return ElementCounts(wide=part.heads * position_count(layer))
         scores = part.heads * position_count(layer) * part.keys
-        return Kept(elements=scores * (2 if part.dropout else 1), masks=scores if part.dropout else 0)
+        return ElementCounts(
+            elements=scores * (2 if part.dropout else 1), masks=scores if part.dropout else 0
+        )
 
     @classmethod
     def shard(
@@ -255,8 +257,8 @@ class CrossEntropy(OneInput, frozen=True, kw_only=True):
     cross_entropy: bool
 
     # In single precision: log-probabilities, for which the logits are freed; gradients of both
-    saved_per_logit: ClassVar[Kept] = Kept(wide=1)
-    gradients_per_logit: ClassVar[Kept] = Kept(wide=2)
+    saved_per_logit: ClassVar[ElementCounts] = ElementCounts(wide=1)
+    gradients_per_logit: ClassVar[ElementCounts] = ElementCounts(wide=2)
     forward = MemoryTraffic(4, 2)
     backward = MemoryTraffic(2, 2)
     kernels = (3, 2)
@@ -270,12 +272,12 @@ class CrossEntropy(OneInput, frozen=True, kw_only=True):
         return layer.input_elements
 
     @classmethod
-    def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
+    def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> ElementCounts:
         return cls.saved_per_logit * layer.input_elements
 
     @classmethod
-    def live_gradients(cls, layer: Layer, read: int) -> Kept:
-        return cls.gradients_per_logit * read
+    def live_gradients(cls, layer: Layer, read_elements: int) -> ElementCounts:
+        return cls.gradients_per_logit * read_elements
 
 
 class HeldCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
@@ -287,14 +289,14 @@ class HeldCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
 class InPlaceCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
     """Cross-entropy whose gradient overwrites single-precision probabilities, as in Megatron."""
 
-    gradients_per_logit = Kept(elements=1)
+    gradients_per_logit = ElementCounts(elements=1)
 
 
 class ChunkedCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
     """Cross-entropy fused with the last linear layer, a chunk of positions at a time (Liger)."""
 
-    saved_per_logit = Kept()
-    gradients_per_logit = Kept()
+    saved_per_logit = ElementCounts()
+    gradients_per_logit = ElementCounts()
 
 
 class FusedCrossEntropy(ChunkedCrossEntropy, frozen=True, kw_only=True):
@@ -303,16 +305,16 @@ class FusedCrossEntropy(ChunkedCrossEntropy, frozen=True, kw_only=True):
     needs_input = True
 
     @classmethod
-    def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
-        return Kept(wide=position_count(layer))
+    def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> ElementCounts:
+        return ElementCounts(wide=position_count(layer))
 
 
 class ChunkedLinear(Linear, frozen=True, kw_only=True):
     """The linear layer before a chunked loss: one chunk of its output exists at a time, with its gradient."""
 
     @classmethod
-    def live_gradients(cls, layer: Layer, read: int) -> Kept:
-        return Kept(elements=read, wide=2 * layer.output_elements // CHUNKS)
+    def live_gradients(cls, layer: Layer, read_elements: int) -> ElementCounts:
+        return ElementCounts(elements=read_elements, wide=2 * layer.output_elements // CHUNKS)
 
 
 def score_pair_count(part: AttentionShape, queries: int) -> float:

@@ -28,8 +28,8 @@ TARGETS = ("all-linear", "attention")  # of adapters
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
-    """A format of frozen weights.
+class BaseFormat:
+    """A number format of frozen weights.
 
     `bits` per element include the scales of its blocks; dequantizing an element takes as long as
     `dequantize_bytes` of memory traffic.
@@ -50,7 +50,7 @@ class Method(ABC):
 
     @classmethod
     @abstractmethod
-    def apply(cls, model: Model, training: MethodSettings, base: Base | None) -> Model:
+    def apply(cls, model: Model, training: MethodSettings, base: BaseFormat | None) -> Model:
         """Returns the network with frozen tensors marked and adapters added."""
 
 
@@ -75,7 +75,8 @@ class Full(Method):
     fine_tunes = False
 
     @classmethod
-    def apply(cls, model: Model, training: MethodSettings, base: Base | None) -> Model:
+    def apply(cls, model: Model, training: MethodSettings, base: BaseFormat | None) -> Model:
+        """Returns the network unchanged."""
         return model
 
 
@@ -105,10 +106,10 @@ METHODS = _Methods()
 BASES = {
     base.name: base
     for base in (
-        Base("bf16", 16),
-        Base("int8", 8.1, dequantize_bytes=16.0),
-        Base("nf4", 4.127, dequantize_bytes=11.0),
-        Base("int4", 4.25, dequantize_bytes=16.5),
+        BaseFormat("bf16", 16),
+        BaseFormat("int8", 8.1, dequantize_bytes=16.0),
+        BaseFormat("nf4", 4.127, dequantize_bytes=11.0),
+        BaseFormat("int4", 4.25, dequantize_bytes=16.5),
     )
 }
 
@@ -123,7 +124,7 @@ def method_settings(
     optimizer: str | None = None,
     **memory: Any,
 ) -> MethodSettings:
-    """Settings of a training method with defaults filled in; raises BadInput for foreign settings."""
+    """Settings of a training method with defaults; raises BadInput for settings that it lacks."""
     name = method or "full"
     if name not in METHODS:
         raise unknown_name("training method", name, METHODS, hint="one of " + ", ".join(METHODS))

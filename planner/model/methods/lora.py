@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from planner.errors import BadInput
 from planner.model import Layer, MethodSettings, Model, Tensor
-from planner.model.methods import Base, Method, freeze_layer, unquantized_bits
+from planner.model.methods import BaseFormat, Method, freeze_layer, unquantized_bits
 
 LINEAR = "linear"  # kind of the layers that get adapters
 ATTENTION = "attention"
@@ -22,12 +22,15 @@ LAUNCH_SHARE = 0.1  # of adapters' kernels, which are short (docs/fine-tuning.md
 
 
 class Lora(Method):
+    """LoRA: frozen weights with trained low-rank adapters."""
+
     name = "lora"
     takes = frozenset({"rank", "targets", "base", "dropout"})
     bases: ClassVar[tuple[str, ...]] = ("bf16", "int8")
 
     @classmethod
-    def apply(cls, model: Model, training: MethodSettings, base: Base | None) -> Model:
+    def apply(cls, model: Model, training: MethodSettings, base: BaseFormat | None) -> Model:
+        """Returns the network with frozen weights and adapters at the target layers."""
         assert training.rank
         assert training.targets
         assert base
@@ -35,6 +38,7 @@ class Lora(Method):
         whole = unquantized_bits(model)
 
         def tensor_bits(layer: Layer, tensor: Tensor) -> float:
+            """Bits per element of a frozen tensor; linear layers of blocks are quantized."""
             # Quantization libraries convert the linear layers of blocks alone.
             quantized = layer.block is not None and layer.macs and len(tensor.shape) > 1
             return min(base.bits, whole) if quantized else whole
@@ -95,6 +99,7 @@ def _adapter_layers(target: Layer, rank: int, has_dropout: bool) -> list[Layer]:
     make = partial(Layer, block=target.block, scope=target.scope, launch_share=LAUNCH_SHARE)
 
     def make_linear(matrix: str, reads: tuple[str, ...], inputs: int, outputs: int) -> Layer:
+        """Linear layer of the adapter matrix A or B."""
         weight = Tensor(f"{target.name}.lora_{matrix}.weight", (outputs, inputs))
         return make(
             f"{target.name}/lora_{matrix.lower()}",

@@ -11,5 +11,7 @@ from planner.model.methods.lora import Lora
 
 
 class QLora(Lora):
+    """QLoRA: LoRA with quantized base weights."""
+
     name = "qlora"
     bases: ClassVar[tuple[str, ...]] = ("nf4", "int4", "int8")

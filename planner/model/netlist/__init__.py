@@ -108,13 +108,13 @@ LARGEST_ELEMENTS = 2**40  # of one tensor or activation: more is a typing error
 
 
 def infer_layers(
-    source: TomlSource, file: File, placed: list[PlacedLayer], texts: dict[str, Shape]
+    source: TomlSource, file: File, placed: list[PlacedLayer], input_shapes: dict[str, Shape]
 ) -> list[Layer]:
-    """Infers shapes, parameter tensors and multiply-adds of the layers, given the input shapes `texts`."""
+    """Infers shapes, tensors and multiply-adds of all layers from the shapes of the inputs."""
     style = Style(file.tensors, file.layout == "torch")
-    naming = _Naming()
+    naming = _TensorNaming()
     memo: dict[tuple[object, ...], tuple[InferredLayer, int]] = {}
-    layers = {name: Layer(name, kind_name(Input), (), shape) for name, shape in texts.items()}
+    layers = {name: Layer(name, kind_name(Input), (), shape) for name, shape in input_shapes.items()}
     for entry in placed:
         shapes = [layers[name].output_shape for name in entry.inputs]
         key = (entry.kind, id(entry.spec), *shapes)
@@ -143,57 +143,57 @@ def infer_layers(
                 file.scope or None,
             )
         except ShapeMisfit as error:
-            raise entry.spot.error(source, f"{entry.name}: {error}") from None
+            raise entry.position.error(source, f"{entry.name}: {error}") from None
     return list(layers.values())
 
 
-def _infer_within_limits(one: PlacedLayer, shapes: list[Shape], style: Style) -> tuple[InferredLayer, int]:
+def _infer_within_limits(layer: PlacedLayer, shapes: list[Shape], style: Style) -> tuple[InferredLayer, int]:
     """Infers one layer and counts its input elements; raises ShapeMisfit for absurd sizes."""
-    made = one.spec.infer_shape(shapes, style)
-    if math.prod(made.shape) > LARGEST_ELEMENTS:
-        raise ShapeMisfit(f"an output of {format_shape(made.shape)} is absurdly large")
-    for _, shape in made.tensors:
+    inferred = layer.spec.infer_shape(shapes, style)
+    if math.prod(inferred.shape) > LARGEST_ELEMENTS:
+        raise ShapeMisfit(f"an output of {format_shape(inferred.shape)} is absurdly large")
+    for _, shape in inferred.tensors:
         if math.prod(shape) > LARGEST_ELEMENTS:
             raise ShapeMisfit(f"a tensor of {format_shape(shape)} is absurdly large (over 2^40 values)")
-    return made, sum(map(math.prod, shapes))
+    return inferred, sum(map(math.prod, shapes))
 
 
-class _Naming:
-    """Names of parameter tensors, by the templates of the file."""
+class _TensorNaming:
+    """Names parameter tensors by the file's templates, and finds tensors of tied layers."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
         self.taken: set[str] = set()
         self.owned: dict[str, tuple[Tensor, ...]] = {}  # by layer
 
-    def name_tensors(self, entry: PlacedLayer, made: InferredLayer) -> tuple[Tensor, ...]:
+    def name_tensors(self, layer: PlacedLayer, inferred: InferredLayer) -> tuple[Tensor, ...]:
         """Names the parameter tensors of a layer and marks the names as taken."""
-        if not made.tensors:
+        if not inferred.tensors:
             return ()
-        count = self.counts.get(entry.kind, 0)
-        self.counts[entry.kind] = count + 1
+        count = self.counts.get(layer.kind, 0)
+        self.counts[layer.kind] = count + 1
         tensors = []
-        for template, shape in made.tensors:
-            name = template.replace("{n}", str(count)).replace("{layer}", entry.owner)
+        for template, shape in inferred.tensors:
+            name = template.replace("{n}", str(count)).replace("{layer}", layer.owner)
             if name in self.taken:
                 raise ShapeMisfit(f"the tensor name {name!r} is taken; names must be unique")
             if fault := name_fault(name):
                 raise ShapeMisfit(fault)
             self.taken.add(name)
             tensors.append(Tensor(name, shape))
-        self.owned[entry.name] = tuple(tensors)
-        return self.owned[entry.name]
+        self.owned[layer.name] = tuple(tensors)
+        return self.owned[layer.name]
 
-    def tied_tensors(self, entry: PlacedLayer, made: InferredLayer) -> tuple[Tensor, ...]:
+    def tied_tensors(self, layer: PlacedLayer, inferred: InferredLayer) -> tuple[Tensor, ...]:
         """Tensor that a layer shares with an earlier one, as a tuple; empty if it shares none."""
-        if not made.tied:
+        if not inferred.tied:
             return ()
-        name = entry.spec.tied
+        name = layer.spec.tied
         if name not in self.owned:
             raise ShapeMisfit(f"tied = {name!r}: no earlier layer of this name has a tensor")
         tensor = self.owned[name][0]
-        if tensor.elements != math.prod(made.tied):
+        if tensor.elements != math.prod(inferred.tied):
             raise ShapeMisfit(
-                f"{tensor.name} of {format_shape(tensor.shape)} cannot be its {format_shape(made.tied)}"
+                f"{tensor.name} of {format_shape(tensor.shape)} cannot be its {format_shape(inferred.tied)}"
             )
         return (tensor,)

@@ -105,6 +105,7 @@ class FilePosition:
     blocks: tuple[str, ...] = ()
 
     def __truediv__(self, key: Key) -> FilePosition:
+        """Position of a key or index inside this one."""
         return FilePosition((*self.at, key), self.blocks)
 
     def error(self, source: TomlSource, message: str) -> BadInput:
@@ -122,7 +123,7 @@ class PlacedLayer:
     name: str
     owner: str
     inputs: tuple[str, ...]
-    spot: FilePosition
+    position: FilePosition
     block: str | None = None  # the repeated unit that the layer belongs to
 
 
@@ -130,7 +131,7 @@ class PlacedLayer:
 class _Context:
     """Settings that hold throughout one list of layers."""
 
-    spot: FilePosition
+    position: FilePosition
     scope: str  # prefix of its names
     entry: str  # the input of the list
     block: str | None = None
@@ -139,12 +140,12 @@ class _Context:
 def expand_layers(source: TomlSource, file: File) -> list[PlacedLayer]:
     """Expands a model file into its layers in order of creation."""
     for kind, defaults in file.defaults.items():
-        spot = FilePosition(("defaults", kind))
+        position = FilePosition(("defaults", kind))
         smallest = FILE_KINDS[kind].smallest if kind in FILE_KINDS else None
         if smallest is None:
             allowed = ", ".join(name for name, known in FILE_KINDS.items() if known.smallest is not None)
-            raise spot.error(source, f"only {allowed} have defaults")
-        decode(source, {**smallest, **defaults}, FILE_KINDS[kind], spot.at)
+            raise position.error(source, f"only {allowed} have defaults")
+        decode(source, {**smallest, **defaults}, FILE_KINDS[kind], position.at)
     expansion = _Expansion(source, file)
     scope = f"{file.scope}{file.separator}" if file.scope else ""
     expansion.unroll_items(file.layers, _Context(FilePosition(("layers",)), scope, "input"))
@@ -153,11 +154,13 @@ def expand_layers(source: TomlSource, file: File) -> list[PlacedLayer]:
 
 @memoize
 def _parse_following_layer(kind: str) -> Any:
-    """Parsed keys of a layer that another one lists in `then`."""
+    """Parses a layer that another one lists in `then`, which gives its kind alone."""
     return convert({kind: True}, FILE_KINDS[kind])
 
 
 class _Expansion:
+    """State of an expansion: the layers placed so far, and the names that inputs may refer to."""
+
     def __init__(self, source: TomlSource, file: File) -> None:
         self.source, self.file = source, file
         self.placed: list[PlacedLayer] = []
@@ -170,11 +173,11 @@ class _Expansion:
         self.uses: dict[str, int] = {}  # counts of unnamed uses, by block
         self.inputs = 0
 
-    def unroll_items(self, items: list[Item], here: _Context) -> str:
+    def unroll_items(self, items: list[Item], context: _Context) -> str:
         """Unrolls consecutive layers, blocks and branches; returns the name of the last layer."""
-        previous = here.entry
+        previous = context.entry
         for index, item in enumerate(items):
-            inner = _Context(here.spot / index, here.scope, here.entry, here.block)
+            inner = _Context(context.position / index, context.scope, context.entry, context.block)
             if "block" in item:
                 previous = self._unroll_block(item, previous, inner)
             elif "branches" in item:
@@ -183,14 +186,14 @@ class _Expansion:
                 previous = self._place_item(item, previous, inner)
         return previous
 
-    def _place_item(self, item: Item, previous: str, here: _Context) -> str:
+    def _place_item(self, item: Item, previous: str, context: _Context) -> str:
         """Parses one layer of a list and places it; returns the name of its last layer."""
-        kind, spec = self._parse_item(item, lambda: self._parse_layer(item, here))
+        kind, spec = self._parse_item(item, lambda: self._parse_layer(item, context))
         if key := inputs_key(FILE_KINDS[kind]):
-            inputs = tuple(self._resolve_name(name, here) for name in item[key])
+            inputs = tuple(self._resolve_name(name, context) for name in item[key])
         else:
-            inputs = (previous if spec.from_ is None else self._resolve_name(spec.from_, here),)
-        return self._place_layer(kind, spec, inputs, here)
+            inputs = (previous if spec.from_ is None else self._resolve_name(spec.from_, context),)
+        return self._place_layer(kind, spec, inputs, context)
 
     def _parse_item(self, item: Item, make: Callable[[], T]) -> T:
         """Parses an item by `make`, once for all repetitions of its block."""
@@ -199,7 +202,7 @@ class _Expansion:
             known = self.known[id(item)] = (item, make())
         return cast(T, known[1])
 
-    def _parse_layer(self, item: Item, here: _Context) -> tuple[str, Any]:
+    def _parse_layer(self, item: Item, context: _Context) -> tuple[str, Any]:
         """Parses a layer; returns its kind and its keys."""
         kinds = [kind for kind in FILE_KINDS if kind in item]
         if len(kinds) > 1:
@@ -207,128 +210,138 @@ class _Expansion:
         if len(kinds) != 1:
             allowed = [*FILE_KINDS, "branches", "block"]
             hint = "" if kinds else next(filter(None, (_nearest_hint(key, allowed) for key in item)), "")
-            raise here.spot.error(
+            raise context.position.error(
                 self.source,
                 f"{{ {', '.join(item)} }}: a layer has exactly one of the keys {', '.join(allowed)}{hint}",
             )
         kind = kinds[0]
         values = {**self.file.defaults[kind], **item} if kind in self.file.defaults else item
-        spec: Any = decode(self.source, values, FILE_KINDS[kind], here.spot.at)
+        spec: Any = decode(self.source, values, FILE_KINDS[kind], context.position.at)
         if item[kind] is False:
-            raise here.spot.error(self.source, f"{kind} = false means nothing; leave the layer out")
+            raise context.position.error(self.source, f"{kind} = false means nothing; leave the layer out")
         return kind, spec
 
-    def _unroll_branches(self, item: Item, previous: str, here: _Context) -> str:
+    def _unroll_branches(self, item: Item, previous: str, context: _Context) -> str:
         """Unrolls branches and places the layer that joins them; returns its name."""
-        spec, joined = self._parse_item(item, lambda: self._parse_branches(item, here))
+        spec, joined = self._parse_item(item, lambda: self._parse_branches(item, context))
         ends = []
         for index, branch in enumerate(spec.branches * spec.repeat):
-            spot = here.spot / "branches" / (index % len(spec.branches))
-            ends.append(self.unroll_items(branch, _Context(spot, here.scope, previous, here.block)))
-        return self._place_layer(spec.join, joined, tuple(ends), here)
+            position = context.position / "branches" / (index % len(spec.branches))
+            ends.append(self.unroll_items(branch, _Context(position, context.scope, previous, context.block)))
+        return self._place_layer(spec.join, joined, tuple(ends), context)
 
-    def _parse_branches(self, item: Item, here: _Context) -> tuple[Branches, Any]:
+    def _parse_branches(self, item: Item, context: _Context) -> tuple[Branches, Any]:
         """Parses branches; returns them and the keys of the layer that joins them."""
-        spec = decode(self.source, item, Branches, here.spot.at)
+        spec = decode(self.source, item, Branches, context.position.at)
         join: Any = FILE_KINDS[spec.join]
         return spec, join(**{spec.join: []}, name=spec.name, unit=spec.unit, then=spec.then)
 
-    def _unroll_block(self, item: Item, previous: str, here: _Context) -> str:
+    def _unroll_block(self, item: Item, previous: str, context: _Context) -> str:
         """Unrolls each repetition of a block; returns the name of the last layer."""
-        use, layers = self._parse_item(item, lambda: self._parse_block_use(item, here))
+        use, layers = self._parse_item(item, lambda: self._parse_block_use(item, context))
         name = use.block
-        spot = FilePosition(("blocks", name, "layers"), (*here.spot.blocks, name))
+        position = FilePosition(("blocks", name, "layers"), (*context.position.blocks, name))
         for index in range(use.first, use.first + use.repeat):
-            label = here.scope + use.name.replace("{i}", str(index)) if use.name else None
-            scope = f"{label}{self.file.separator}" if label else here.scope
-            block = here.block or label
+            label = context.scope + use.name.replace("{i}", str(index)) if use.name else None
+            scope = f"{label}{self.file.separator}" if label else context.scope
+            block = context.block or label
             if block is None:  # an unnamed use is counted, as `stage0`
                 self.uses[name] = self.uses.get(name, -1) + 1
                 block = f"{name}{self.uses[name]}"
-            previous = self.unroll_items(layers, _Context(spot, scope, previous, block))
+            previous = self.unroll_items(layers, _Context(position, scope, previous, block))
             if label:
                 self.ends[label] = previous
         return previous
 
-    def _parse_block_use(self, item: Item, here: _Context) -> tuple[BlockUse, list[Item]]:
+    def _parse_block_use(self, item: Item, context: _Context) -> tuple[BlockUse, list[Item]]:
         """Parses the use of a block; returns it and the block's layers with parameters filled in."""
         own = BlockUse.__struct_fields__
-        use = decode(self.source, {key: item[key] for key in own if key in item}, BlockUse, here.spot.at)
+        use = decode(
+            self.source, {key: item[key] for key in own if key in item}, BlockUse, context.position.at
+        )
         block, name = self.file.blocks.get(use.block), use.block
         if block is None:
             near = difflib.get_close_matches(name, self.file.blocks, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
             known = ", ".join(self.file.blocks) or "none"
-            raise here.spot.error(self.source, f"unknown block {name!r}; {hint}blocks of this file: {known}")
+            raise context.position.error(
+                self.source, f"unknown block {name!r}; {hint}blocks of this file: {known}"
+            )
         given = {key: value for key, value in item.items() if key not in own}
         wrong = [f"unknown parameter {key!r}" for key in given if key not in block.parameters]
         wrong += [f"parameter {key!r} is missing" for key in block.parameters if key not in given]
         if wrong:
             wants = ", ".join(block.parameters) or "none"
-            raise here.spot.error(self.source, f"block {name!r}: {'; '.join(wrong)}; it has: {wants}")
-        if name in here.spot.blocks:
-            circle = " -> ".join([*here.spot.blocks, name])
-            raise here.spot.error(self.source, f"blocks use one another in a circle: {circle}")
-        spot = FilePosition(("blocks", name, "layers"), (*here.spot.blocks, name))
-        return use, [self._substitute(item, given, spot / index) for index, item in enumerate(block.layers)]
+            raise context.position.error(self.source, f"block {name!r}: {'; '.join(wrong)}; it has: {wants}")
+        if name in context.position.blocks:
+            circle = " -> ".join([*context.position.blocks, name])
+            raise context.position.error(self.source, f"blocks use one another in a circle: {circle}")
+        position = FilePosition(("blocks", name, "layers"), (*context.position.blocks, name))
+        return use, [
+            self._substitute(item, given, position / index) for index, item in enumerate(block.layers)
+        ]
 
-    def _substitute(self, value: Any, given: dict[str, Any], spot: FilePosition) -> Any:
+    def _substitute(self, value: Any, arguments: dict[str, Any], position: FilePosition) -> Any:
         """Replaces each `"$parameter"` inside a value by its given value."""
         if isinstance(value, str) and value.startswith("$"):
-            if value[1:] not in given:
-                known = ", ".join(given) or "none"
-                raise spot.error(self.source, f"{value!r} is no parameter of this block; it has: {known}")
-            return given[value[1:]]
+            if value[1:] not in arguments:
+                known = ", ".join(arguments) or "none"
+                raise position.error(self.source, f"{value!r} is no parameter of this block; it has: {known}")
+            return arguments[value[1:]]
         if isinstance(value, dict):
-            return {key: self._substitute(inner, given, spot) for key, inner in value.items()}
+            return {key: self._substitute(inner, arguments, position) for key, inner in value.items()}
         if isinstance(value, list):
-            return [self._substitute(inner, given, spot) for inner in value]
+            return [self._substitute(inner, arguments, position) for inner in value]
         return value
 
-    def _place_layer(self, kind: str, spec: Any, inputs: tuple[str, ...], here: _Context) -> str:
+    def _place_layer(self, kind: str, spec: Any, inputs: tuple[str, ...], context: _Context) -> str:
         """Places a layer and those that it lists in `then`; returns the name of the last."""
         if spec.name is not None:
-            name: str = here.scope + spec.name
+            name: str = context.scope + spec.name
         else:
             count = self.counts.get(kind, 0)
             self.counts[kind] = count + 1
             template: str = getattr(self.file.names, kind)
             name = template.replace("{n}", str(count))
         if name in self.ends:
-            raise here.spot.error(self.source, f"the name {name!r} is taken; names must be unique")
+            raise context.position.error(self.source, f"the name {name!r} is taken; names must be unique")
         if len(self.placed) + len(spec.then) >= LARGEST_NETWORK:
-            raise here.spot.error(self.source, f"more than {LARGEST_NETWORK:,} layers")
+            raise context.position.error(self.source, f"more than {LARGEST_NETWORK:,} layers")
         self.inputs += len(inputs)
         if self.inputs > MOST_INPUTS:
-            raise here.spot.error(self.source, f"layers read more than {MOST_INPUTS:,} inputs in all")
-        block = here.block or spec.unit
-        self.placed.append(PlacedLayer(kind, spec, name, name, inputs, here.spot, block))
+            raise context.position.error(self.source, f"layers read more than {MOST_INPUTS:,} inputs in all")
+        block = context.block or spec.unit
+        self.placed.append(PlacedLayer(kind, spec, name, name, inputs, context.position, block))
         last = name
         for after in spec.then:
             part = f"{name}/{after}"
             self.placed.append(
-                PlacedLayer(after, _parse_following_layer(after), part, name, (last,), here.spot, block)
+                PlacedLayer(
+                    after, _parse_following_layer(after), part, name, (last,), context.position, block
+                )
             )
             last = self.ends[part] = part
         self.ends[name] = last
         return last
 
-    def _resolve_name(self, name: str, here: _Context) -> str:
+    def _resolve_name(self, name: str, context: _Context) -> str:
         """Full name of the layer that an input refers to; `input` is the list's, then inner scopes win."""
         if name == "input":
-            return here.entry
+            return context.entry
         separator = self.file.separator
-        parts = here.scope.split(separator)
+        parts = context.scope.split(separator)
         for depth in range(len(parts) - 1, -1, -1):
             full = separator.join([*parts[:depth], name])
             if full in self.ends:
                 return self.ends[full]
-        hint = self._misorder_hint(name, here.spot) or _nearest_hint(here.scope + name, self.ends)
-        raise here.spot.error(self.source, f"reads {name!r}, which is no earlier layer{hint}")
+        hint = self._forward_reference_hint(name, context.position) or _nearest_hint(
+            context.scope + name, self.ends
+        )
+        raise context.position.error(self.source, f"reads {name!r}, which is no earlier layer{hint}")
 
-    def _misorder_hint(self, name: str, spot: FilePosition) -> str:
-        """Explains that an unknown input comes later or closes a cycle; empty string otherwise."""
-        *path, index = spot.at
+    def _forward_reference_hint(self, name: str, position: FilePosition) -> str:
+        """Explains that an unknown input is defined later or closes a cycle; empty string otherwise."""
+        *path, index = position.at
         blocks = {name: {"layers": block.layers} for name, block in self.file.blocks.items()}
         items: Any = {"layers": self.file.layers, "blocks": blocks}
         for key in path:
@@ -355,9 +368,9 @@ def _nearest_hint(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def _input_names(item: Item, before: Item) -> Sequence[str]:
-    """Names of the inputs that an entry lists, or else of the entry before it."""
+def _input_names(item: Item, previous: Item) -> Sequence[str]:
+    """Names of the inputs that an item lists, or else of the item before it."""
     keys = ((key, name) for name, kind in FILE_KINDS.items() if (key := inputs_key(kind)))
     listed = next((item.get(key) for key, name in keys if item.get(name)), None)
-    names = listed or item.get("from") or before.get("name") or ()
+    names = listed or item.get("from") or previous.get("name") or ()
     return [names] if isinstance(names, str) else [str(name) for name in names]

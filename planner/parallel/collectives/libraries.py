@@ -273,7 +273,7 @@ GLOO_ROUND_TRIP_S = 0.2e-3  # of a notice and its answer between two hosts, CPU 
 
 def site_peers(site: Site, library: Library) -> Peers:
     """Ranks of a site and the levels of links that connect them; cached per site."""
-    return site.once(("peers", library), lambda: _build_peers(site, library))
+    return site.get_or_make(("peers", library), lambda: _build_peers(site, library))
 
 
 def _build_peers(site: Site, library: Library) -> Peers:

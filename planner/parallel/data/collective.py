@@ -261,7 +261,7 @@ def sharded_bound(exchange: Sharded, job: Job) -> float:
     library = exchange.library_at(site)
     traffic = exchange.traffic(computation, site)
     key = ("sent", traffic, exchange.within, exchange.library, exchange.accesses)
-    sent = site.once(key, lambda: _traffic_times(exchange, traffic, library, site))
+    sent = site.get_or_make(key, lambda: _traffic_times(exchange, traffic, library, site))
     slowest = min(site.speeds, default=1.0)
     gathered = job.accumulate if exchange.stage == 3 else 1
     scattered = job.accumulate if exchange.each_pass else 1

@@ -63,9 +63,6 @@ class Strategy:
     """A transfer ordering strategy.
 
     `plan` makes the schedule, without overheads; `cuts`: it splits tensors.
-
-    `plan` makes the schedule, without overheads; `cuts`: it splits tensors. `plan` makes the schedule,
-    without overheads; `cuts`: it cuts them.
     """
 
     summary: str

@@ -205,10 +205,7 @@ class PartitionProblem:
         ]
 
     def _thread_counts(self, stage: Stage, p: int) -> list[int]:
-        """Thread counts worth trying: each trades compute time against network latency.
-
-        Memoized by stage signature.
-        """
+        """Thread counts worth trying: each trades compute time against network latency."""
         if self.threads is not None:
             return [self.threads]
 
