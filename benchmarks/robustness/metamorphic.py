@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from planner.answers.questions import one_plan
+from planner.answers.questions import single_plan
 from planner.answers.recommend import recommend_for
 from planner.answers.saturation import saturation_for
 from planner.device.precision import PRECISIONS
@@ -89,7 +89,7 @@ def question(chance: random.Random, exchange: str | None = None) -> Request:
 def planned(request: Request) -> tuple[Plan, Cases] | None:
     """The plan of a request; None if it is infeasible."""
     try:
-        plan, cases = one_plan(request), Cases(request, model_of(request))
+        plan, cases = single_plan(request), Cases(request, model_of(request))
         cases.check(plan)
         cases.case(plan)
     except PlannerError:

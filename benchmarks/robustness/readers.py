@@ -230,21 +230,21 @@ def _mlflow(path: Path) -> Any:
 
 
 def _answer(path: Path) -> Any:
-    from planner.answers.answer_files import chosen_plan, difference
-    from planner.answers.checking import check
+    from planner.answers.answer_files import compare_plans, read_chosen_plan
+    from planner.answers.checking import check_speed
 
-    plan = chosen_plan(path)
-    return check(plan, 100.0), plan.machines, difference(plan, _known_answer())
+    plan = read_chosen_plan(path)
+    return check_speed(plan, 100.0), plan.machines, compare_plans(plan, _known_answer())
 
 
 @cache
 def _known_answer() -> Any:
-    from planner.answers.answer_files import chosen_plan
+    from planner.answers.answer_files import read_chosen_plan
 
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         file.write(answers()[0])
         file.flush()
-        return chosen_plan(file.name)
+        return read_chosen_plan(file.name)
 
 
 def _measured(path: Path) -> Any:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from planner.answers.questions import one_plan, parse_request
+from planner.answers.questions import parse_request, single_plan
 from planner.answers.recommend import recommend_for
 from planner.search.cases import Cases
 from planner.search.field import candidate_machines
@@ -72,7 +72,7 @@ def stepped(workers: int, **words: str | int) -> None:
         **words,  # type: ignore[arg-type]
     )
     cases = Cases(request, model_of(request))
-    plan = one_plan(request)
+    plan = single_plan(request)
     case, lowered_s = timed(lambda: cases.case(plan))
     prediction, seconds = timed(lambda: simulate_case(case, Effort(max_steps=1, precision=0.5)))
     steps = prediction.steps / case.cluster.workers

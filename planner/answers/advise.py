@@ -36,7 +36,7 @@ LOWER: dict[str, tuple[tuple[str, ...], ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A change worth trying: its kind, its description and the changed plan."""
+    """A change to try: its kind, its description and the changed plan."""
 
     kind: str
     words: str
@@ -67,11 +67,13 @@ def next_changes(chosen: ScoredPlan, simulations: Simulations) -> list[Change]:
         for option, score in zip(promising, rough, strict=True)
         if cautious_interval(score, "short")[1] > chosen.samples_per_s * (1 + WORTH)
     ]
-    return _best_of_each_kind(_clear_gains(chosen, hopeful, simulations))[:SHOWN]
+    return _best_of_each_kind(_clearly_faster_changes(chosen, hopeful, simulations))[:SHOWN]
 
 
-def _clear_gains(chosen: ScoredPlan, options: list[Option], simulations: Simulations) -> list[Change]:
-    """Simulates the options and keeps those that are clearly faster, sorted by cost per sample and effort."""
+def _clearly_faster_changes(
+    chosen: ScoredPlan, options: list[Option], simulations: Simulations
+) -> list[Change]:
+    """Simulates changes and returns the clearly faster ones, sorted by cost per sample and effort."""
     trials = simulations.scored([option.plan for option in options], "trial")
     by_plan = {scored.plan: scored for scored in trials}
     now = chosen.samples_per_s
@@ -97,7 +99,7 @@ def _clear_gains(chosen: ScoredPlan, options: list[Option], simulations: Simulat
 
 
 def _best_of_each_kind(changes: list[Change]) -> list[Change]:
-    """Keeps the first, cheapest change of each kind."""
+    """First, and so cheapest, change of each kind."""
     best: dict[str, Change] = {}
     for change in changes:
         best.setdefault(change.kind, change)
@@ -105,6 +107,7 @@ def _best_of_each_kind(changes: list[Change]) -> list[Change]:
 
 
 def _change_options(plan: Plan, cases: Cases) -> Iterator[Option]:
+    """Yields changes to try: exchange variants, more workers, a larger batch, fewer bits."""
     for other in plan.exchange.variants(cases.site(plan)):
         if other.size is None:
             yield Option(other.change, other.label, replace(plan, exchange=other.exchange))

@@ -56,28 +56,35 @@ class ChosenPlan(msgspec.Struct, frozen=True):
     memory_bytes: float | None = None
     measured_factor: float = 1.0
 
-    def used(self, resource: Resource, unknown: float) -> float:
-        """Utilisation of a resource as a fraction; `unknown` if the answer does not state it."""
-        return self.utilisation.get(str(resource), unknown)
+    def used(self, resource: Resource, default: float) -> float:
+        """Utilisation of a resource as a fraction, or `default` if the answer does not state it."""
+        return self.utilisation.get(str(resource), default)
 
     @property
-    def low(self) -> float:
-        """Lowest likely samples per second, from the 90% range or the simulation's interval."""
+    def range_low_samples_per_s(self) -> float:
+        """Low end of the predicted range, in samples per second."""
         return _first_known(self.range_low, self.interval_low, self.samples_per_s)
 
     @property
-    def high(self) -> float:
-        """Highest likely samples per second."""
+    def range_high_samples_per_s(self) -> float:
+        """High end of the predicted range, in samples per second."""
         return _first_known(self.range_high, self.interval_high, self.samples_per_s)
 
     def slow_share(self, *, shared_error: bool) -> float:
-        """Low end of the speed divided by the prediction; `shared_error` counts the simulation alone."""
-        low = _first_known(self.interval_low, self.samples_per_s) if shared_error else self.low
+        """Low end of the predicted range divided by the prediction.
+
+        With `shared_error`, which cancels between two plans, the range is that of the simulation alone.
+        """
+        low = (
+            _first_known(self.interval_low, self.samples_per_s)
+            if shared_error
+            else self.range_low_samples_per_s
+        )
         return low / self.samples_per_s
 
     @property
     def machines(self) -> int:
-        """The number of worker machines."""
+        """Number of worker machines."""
         return self.rented["workers"].machines if "workers" in self.rented else 1
 
     @property
@@ -87,17 +94,20 @@ class ChosenPlan(msgspec.Struct, frozen=True):
 
 
 def _first_known(*values: float | None) -> float:
+    """First of the values that is not None."""
     return next(value for value in values if value is not None)
 
 
 class _Answer(msgspec.Struct):
+    """Keys of a JSON answer that hold the chosen plan."""
+
     version: int | None = None
     recommendation: ChosenPlan | None = None
     plans: Any = None
     plan: ChosenPlan | None = None
 
 
-def chosen_plan(path: Path | str) -> ChosenPlan:
+def read_chosen_plan(path: Path | str) -> ChosenPlan:
     """Reads the plan that a JSON answer recommends or simulates."""
     from planner.files.regular_file import read_text
 
@@ -137,7 +147,10 @@ class ChangedFigure:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Changed settings and figures; `apart`: the ranges of both speeds do not overlap."""
+    """Settings and figures that differ between two plans.
+
+    `apart`: the ranges of both speeds do not overlap.
+    """
 
     settings: tuple[ChangedFigure, ...]
     figures: tuple[ChangedFigure, ...]
@@ -157,7 +170,7 @@ BYTES = ("bucket_bytes", "first_bucket_bytes")
 TELLING = ("mode", "servers", "host", "stage", "within")  # of an exchange, beside one of another kind
 
 
-def difference(old: ChosenPlan, new: ChosenPlan) -> Difference:
+def compare_plans(old: ChosenPlan, new: ChosenPlan) -> Difference:
     """Compares two plans and returns the settings and figures that differ."""
     alike = old.exchange.get("kind") == new.exchange.get("kind")
     before, after = (
@@ -182,6 +195,7 @@ def difference(old: ChosenPlan, new: ChosenPlan) -> Difference:
 
 
 def _plan_settings(plan: ChosenPlan, exchange: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a plan by name, as shown to the user."""
     rented = {f"{role} on": f"{each.machines} x {each.machine}" for role, each in plan.rented.items()}
     return {
         "model": plan.model,
@@ -214,16 +228,18 @@ def _exchange_words(plan: ChosenPlan) -> str:
 
 
 def _changed_figure(
-    name: str, before: float | None, after: float | None, show: Callable[[float], str]
+    name: str, before: float | None, after: float | None, format_value: Callable[[float], str]
 ) -> ChangedFigure | None:
+    """A figure before and after, as text with its ratio; None if both plans lack it."""
     if before is None and after is None:
         return None
-    shown = [("-" if value is None else show(value)) for value in (before, after)]
+    shown = [("-" if value is None else format_value(value)) for value in (before, after)]
     ratio = after / before if before and after is not None else None
     return ChangedFigure(name, shown[0], shown[1], ratio)
 
 
 def _shown_text(value: Any) -> str:
+    """Value of a setting as text: `yes` or `no`, and `-` for None."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "-" if value is None else str(value)

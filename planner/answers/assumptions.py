@@ -27,7 +27,10 @@ MachinePrice = tuple[str, float]  # its name and USD per hour
 
 
 def assumptions(plans: Iterable[Plan], cases: Cases, *, searched: bool = False) -> list[Note | Fact]:
-    """Collects what an answer assumes about its plans; `searched`: it chose among others."""
+    """Collects the facts that an answer assumes about its plans.
+
+    `searched`: the answer chose among plans.
+    """
     plans, request = list(plans), cases.request
     kinds = _machines_used(plans, request)
     return [
@@ -46,7 +49,7 @@ def assumptions(plans: Iterable[Plan], cases: Cases, *, searched: bool = False) 
     ]
 
 
-def no_longer_sold(plan: Plan, request: Request) -> list[str]:
+def retired_machine_names(plan: Plan, request: Request) -> list[str]:
     """Names of a plan's machines that can no longer be rented."""
     return [kind.name for kind in _machines_used([plan], request) if not kind.still_sold]
 
@@ -59,6 +62,7 @@ def _machines_used(plans: Iterable[Plan], request: Request) -> list[Hardware]:
 
 
 def _job_facts(request: Request) -> list[Fact]:
+    """The default job and its length; empty if the request names a job."""
     usual = usual_job(request)
     if usual is None:
         return []
@@ -68,6 +72,7 @@ def _job_facts(request: Request) -> list[Fact]:
 
 
 def _provider_facts(request: Request) -> list[Fact]:
+    """The providers that were searched, if the request names none."""
     if request.hardware is not None or request.providers is not None or request.profile is not None:
         return []
     if request.gpu is not None:
@@ -124,6 +129,7 @@ def _spot_machine_names(plans: list[Plan], cases: Cases) -> set[str]:
 
 
 def _spot_facts(plans: list[Plan], cases: Cases) -> list[Fact]:
+    """The interruptions that were counted, and the plans that stay on demand."""
     if not cases.request.spot or not plans:
         return []
     first = cases.paid(plans[0])
@@ -134,6 +140,7 @@ def _spot_facts(plans: list[Plan], cases: Cases) -> list[Fact]:
 
 
 def _network_facts(kinds: list[Hardware], request: Request) -> list[Note | Fact]:
+    """The network rates of the machines, and the limit per connection."""
     if request.bandwidth_bytes_per_s is not None:
         return [fact("given-bandwidth", bytes_per_s=request.bandwidth_bytes_per_s)]
     single = tuple(kind.name for kind in kinds if request.market.nic_bytes_per_s(kind) is None)
@@ -149,6 +156,7 @@ def _network_facts(kinds: list[Hardware], request: Request) -> list[Note | Fact]
 
 
 def _compute_facts(plans: list[Plan], cases: Cases) -> list[Fact]:
+    """The origin of compute times: a recording, measured kernels or published rates."""
     request = cases.request
     most = max(
         (layer.detail.experts for layer in cases.model if isinstance(layer.detail, Experts)), default=0
@@ -176,6 +184,7 @@ def _compute_facts(plans: list[Plan], cases: Cases) -> list[Fact]:
 
 
 def _batch_facts(plans: list[Plan], cases: Cases, *, searched: bool) -> list[Fact]:
+    """The batches that were tried, or made smaller to fit in GPU memory."""
     request, model = cases.request, cases.model
     own = model.default_batch
     gpus = any(request.market.find_machine(plan.machine).device.kind == "gpu" for plan in plans)
@@ -191,6 +200,7 @@ def _batch_facts(plans: list[Plan], cases: Cases, *, searched: bool) -> list[Fac
 
 
 def _input_facts(kinds: list[Hardware], cases: Cases) -> list[Fact]:
+    """The rate at which the machines' CPUs decode input."""
     if cases.request.profile is not None:
         return []
     rate = decoded_per_vcpu(cases.request, cases.model)
@@ -203,6 +213,7 @@ def _input_facts(kinds: list[Hardware], cases: Cases) -> list[Fact]:
 
 
 def _correction_facts(plans: list[Plan], cases: Cases) -> list[Fact]:
+    """The factors by which the user's own runs correct predictions, by device."""
     corrected = {
         (cases.market.find_machine(plan.machine).device.name, factor.words)
         for plan in plans
@@ -212,6 +223,7 @@ def _correction_facts(plans: list[Plan], cases: Cases) -> list[Fact]:
 
 
 def _strategy_facts(plans: list[Plan], cases: Cases) -> list[Note | Fact]:
+    """The assumptions of the plans' exchanges and meshes."""
     each = (plan.exchange.labels(cases.site(plan)).assumptions for plan in plans)
     out: list[Note | Fact] = list(dict.fromkeys(note for notes in each for note in notes))
     for mesh in dict.fromkeys(plan.mesh for plan in plans if plan.mesh.is_sharded):
@@ -223,6 +235,7 @@ def _strategy_facts(plans: list[Plan], cases: Cases) -> list[Note | Fact]:
 
 
 def _retired_facts(kinds: list[Hardware]) -> list[Fact]:
+    """Machines that are no longer sold, each with the nearest one that is."""
     out: list[Fact] = []
     for kind in (kind for kind in kinds if not kind.still_sold):
         from planner.hardware.prices.offers import find_replacement

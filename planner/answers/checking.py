@@ -32,7 +32,7 @@ CLOSE = 0.02  # of the prediction: nothing to explain
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """An assumption that would explain the run if it alone were wrong by a factor.
+    """An assumption that, wrong by a factor, would alone explain a measured speed.
 
     `wait_share`: the share of a step spent waiting for input.
     """
@@ -44,7 +44,7 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A prediction beside a measured run."""
+    """Comparison of a predicted with a measured speed."""
 
     predicted_samples_per_s: float
     low: float
@@ -59,6 +59,7 @@ class Check:
 
     @property
     def factor(self) -> float:
+        """Measured speed divided by the predicted one."""
         return self.measured_samples_per_s / self.predicted_samples_per_s
 
     @property
@@ -68,20 +69,21 @@ class Check:
         return not low <= self.factor <= high
 
 
-def check(plan: ChosenPlan, measured_samples_per_s: float) -> Check:
+def check_speed(plan: ChosenPlan, measured_samples_per_s: float) -> Check:
     """Compares a measured speed in samples per second with a plan's prediction."""
     if not (math.isfinite(measured_samples_per_s) and measured_samples_per_s > 0):
         raise BadInput(f"the measured rate is {measured_samples_per_s}; give samples per second, above zero")
     return Check(
         plan.samples_per_s,
-        plan.low,
-        plan.high,
+        plan.range_low_samples_per_s,
+        plan.range_high_samples_per_s,
         measured_samples_per_s,
         _suspects(plan, measured_samples_per_s),
     )
 
 
 def _suspects(plan: ChosenPlan, measured: float) -> tuple[Suspect, ...]:
+    """Assumptions that would explain the measured speed; empty if the prediction is close."""
     slower = plan.samples_per_s / measured  # times as long a step
     if abs(slower - 1) <= CLOSE:
         return ()
@@ -130,7 +132,7 @@ class MeasuredSpeed:
 
 
 def measured_speed(path: Path | str, samples_per_step: int) -> MeasuredSpeed:
-    """Reads a log and returns the speed of its run; `samples_per_step` is the plan's global batch."""
+    """Reads the speed of a run from its log; `samples_per_step` is the plan's global batch."""
     log = read_log(path)
     if ways := list(_speed_sources(log, samples_per_step)):
         _, _, name, steps = min(ways, key=lambda way: way[:2])
@@ -142,7 +144,7 @@ def measured_speed(path: Path | str, samples_per_step: int) -> MeasuredSpeed:
     )
 
 
-def kind_of(name: str) -> tuple[Kind, float] | None:
+def series_quantity(name: str) -> tuple[Kind, float] | None:
     """Quantity that a series name refers to, and its factor to seconds; None for other quantities."""
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
     spaced = re.sub(rf"/(?={_SECOND}\b|{_STEP}$)", " per ", spaced)
@@ -161,9 +163,9 @@ Steps = list[tuple[float, float]]  # seconds, and the number of steps that took 
 
 
 def _speed_sources(log: TrainingLog, samples_per_step: int) -> Iterator[tuple[bool, int, str, Steps]]:
-    """Yields every possible source of the speed: whether it is too short, its rank, name and values."""
+    """Yields possible sources of the speed as (is too short, preference rank, series name, values)."""
     for name, series in log.series.items():
-        meaning = kind_of(name) or (("step time", 1.0) if log.format == "numbers" else None)
+        meaning = series_quantity(name) or (("step time", 1.0) if log.format == "numbers" else None)
         if meaning is None:
             continue
         kind, factor = meaning
@@ -201,6 +203,7 @@ def _step_intervals(log: TrainingLog, name: str) -> tuple[Steps, int]:
 
 
 def _is_evaluation(name: str) -> bool:
+    """Whether a series name refers to evaluation, not to training."""
     return not _EVALUATION.isdisjoint(re.findall(r"[a-z]+", name.lower()))
 
 

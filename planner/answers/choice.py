@@ -147,8 +147,10 @@ def fp32_variant(chosen: ScoredPlan, simulations: Simulations) -> ScoredPlan | N
     return None if held is None else simulations.scored([held], "trial")[0]
 
 
-def look_further(chosen: ScoredPlan, simulations: Simulations, progress: Progress) -> dict[str, Any]:
-    """The next best `changes` to the chosen plan, and the `saturation` curve of its machine."""
+def changes_and_saturation(
+    chosen: ScoredPlan, simulations: Simulations, progress: Progress
+) -> dict[str, Any]:
+    """Next best `changes` to the chosen plan, and the `saturation` curve of its machine."""
     progress("exploring changes", 0, 2)
     changes = next_changes(chosen, simulations)
     progress("exploring changes", 1, 2)
@@ -166,7 +168,7 @@ def look_further(chosen: ScoredPlan, simulations: Simulations, progress: Progres
 
 
 def count_unfinished(outcome: Outcome, plans: Sequence[Plan], simulations: Simulations) -> None:
-    """Adds to an interrupted outcome what the simulations under way have found."""
+    """Adds the results of unfinished simulations so far to an interrupted outcome."""
     found = {i: simulations.known(plan) for i, plan in enumerate(plans)}
     outcome.scores.update({i: score for i, score in found.items() if score is not None})
 

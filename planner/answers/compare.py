@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from planner.answers.assumptions import assumptions
 from planner.answers.choice import choose, count_unfinished, interruption_error
 from planner.answers.parts import baseline_of
-from planner.answers.refusals import left_out_notes, no_plans
+from planner.answers.refusals import left_out_notes, no_plan_message
 from planner.answers.results import Comparison
 from planner.errors import Infeasible
 from planner.hardware import Hardware
@@ -55,10 +55,10 @@ def compare_for(
     space = enumerate_plans(request, model, machines=field.machines)
     space.left_out |= field.left_out
     if not space.plans:
-        raise Infeasible(no_plans(space, request))
+        raise Infeasible(no_plan_message(space, request))
     bounds = cases.bounds(space.plans)
     by_hardware: dict[str, list[int]] = {}
-    subjects = subjects_asked(request)
+    subjects = machines_by_subject(request)
     named = {machine: subject for subject, machines in subjects.items() for machine in machines}
     for index, plan in enumerate(space.plans):
         row = plan.machine if request.all_offers else named.get(plan.machine, plan.machine)
@@ -122,7 +122,7 @@ def compare_for(
         everything=everything,
         screened=screened,
         bounded=bounded,
-        subjects={row.plan.key: subject_of(row, subjects) for row in rows},
+        subjects={row.plan.key: compared_subject(row, subjects) for row in rows},
         missing=_missing_subjects(request, rows, space, subjects),
     )
 
@@ -132,11 +132,13 @@ def _race_row(plans: list[Plan], bounds: Floats, usd_per_hour: Floats, simulatio
     request = simulations.request
 
     def evaluate(batch: Sequence[int], rung: Rung) -> list[Prediction]:
+        """Simulates plans by index."""
         return simulations.predict_all([plans[i] for i in batch], rung)
 
     worth = discounts(plans, request)
 
     def run(goal: Goal, value: float = 0.0) -> Outcome:
+        """Races the row's plans for one goal."""
         return Race(
             bounds,
             usd_per_hour,
@@ -159,8 +161,8 @@ def _race_row(plans: list[Plan], bounds: Floats, usd_per_hour: Floats, simulatio
     return merge_outcomes(outcome, run("balanced", float(least) / request.min_marginal_efficiency))
 
 
-def subjects_asked(request: Request) -> Subjects:
-    """Machine names by the GPU, machine or provider that is compared; by device if none is named."""
+def machines_by_subject(request: Request) -> Subjects:
+    """Machine names by compared GPU, machine or provider; by device if the request names none."""
     kinds = request.market.select_machines(request.hardware_words)
     if request.gpu is not None:
         words = [word.strip() for word in request.gpu.split(",")]
@@ -178,8 +180,8 @@ def subjects_asked(request: Request) -> Subjects:
     return subjects
 
 
-def subject_of(row: ScoredPlan, subjects: Subjects) -> str:
-    """The GPU, machine or provider whose offer a row is."""
+def compared_subject(row: ScoredPlan, subjects: Subjects) -> str:
+    """Compared GPU, machine or provider that a row belongs to."""
     machine = row.plan.machine
     return next((subject for subject, machines in subjects.items() if machine in machines), machine)
 
@@ -202,7 +204,7 @@ def _missing_subjects(
 
 
 def _narrow_request(request: Request, model: Model) -> Request:
-    """The request with few worker counts, since a comparison needs a good plan per machine, not the best."""
+    """Limits a request to few worker counts: a comparison needs one good plan per machine."""
     workers = LARGE_WORKERS if model.parameters >= LARGE_PARAMETERS else DEFAULT_WORKERS
     if request.workers is None:
         request = replace(request, workers=workers, fills_machines=True)
@@ -222,7 +224,7 @@ def _no_plan_reason(kind: Hardware, request: Request) -> Reason:
 
 
 def _spot_prices(rows: Sequence[ScoredPlan], cases: Cases) -> dict[str, float]:
-    """USD per million samples on spot machines by plan key, for rows that are cheaper there."""
+    """USD per million samples on spot, by plan key, of rows that are cheaper there."""
     request = replace(cases.request, spot=True)
     out: dict[str, float] = {}
     for row in rows:

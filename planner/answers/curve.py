@@ -37,7 +37,7 @@ FLAT = 0.005  # by which a doubling of workers must raise throughput to go on
 
 @dataclass(eq=False)
 class WorkersCurve:
-    """Throughput by number of workers: the plans to try and those scored."""
+    """Throughput by number of workers: a plan for each count, and the scored ones."""
 
     asked: Mapping[int, Plan]
     simulations: Simulations
@@ -45,9 +45,11 @@ class WorkersCurve:
 
     @cached_property
     def counts(self) -> list[int]:
+        """Worker counts that may be scored, in ascending order."""
         return list(self.asked)
 
-    def look_at(self, counts: Sequence[int]) -> None:
+    def score_counts(self, counts: Sequence[int]) -> None:
+        """Scores the plans of these worker counts, unless they are scored already."""
         cases = self.simulations.cases
         plans = {count: fitting_plan(self.asked[count], cases) for count in counts if count not in self.known}
         self.known |= {count: None for count, plan in plans.items() if plan is None}
@@ -66,8 +68,8 @@ class WorkersCurve:
         """Scored plans sorted by number of workers."""
         return [scored for _, scored in sorted(self.known.items()) if scored is not None]
 
-    def between(self, low: int, high: int) -> int | None:
-        """The worker count halfway between two that are not close; None if there is none."""
+    def middle_count(self, low: int, high: int) -> int | None:
+        """Worker count nearest to the geometric mean of two others; None if they are close."""
         if high <= low * APART:
             return None
         inside = [
@@ -77,19 +79,25 @@ class WorkersCurve:
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
-    """Indices of the points where a curve turns: the last worth its cost, the first at twice the least cost,
-    and the fastest."""
+class TurningPoints:
+    """Indices of a curve's turning points.
+
+    `worth` is the last point worth its cost, `doubled` the first at twice the least cost per sample, `peak`
+    the fastest.
+    """
 
     worth: int
     doubled: int | None
     peak: int
 
 
-def turns_of(
+def find_turning_points(
     points: Sequence[ScoredPlan], min_marginal_efficiency: float, most_step_samples: float = inf
-) -> Turns:
-    """Finds where a curve turns. Points above `most_step_samples` per step are never worth their cost."""
+) -> TurningPoints:
+    """Finds the turning points of a curve.
+
+    Points above `most_step_samples` per step are never worth their cost.
+    """
     speed = [point.samples_per_s for point in points]
     usd_per_s = [price_per_s(point) for point in points]
     cost = [usd / rate for usd, rate in zip(usd_per_s, speed, strict=True)]
@@ -98,7 +106,7 @@ def turns_of(
     worth = max(usual, key=lambda i: (value * speed[i] - usd_per_s[i], -i))
     least = cost.index(min(cost))
     doubled = next((i for i in range(least, len(cost)) if cost[i] >= DOUBLED * cost[least]), None)
-    return Turns(worth, doubled, speed.index(max(speed)))
+    return TurningPoints(worth, doubled, speed.index(max(speed)))
 
 
 def step_samples(plan: Plan) -> int:
@@ -113,19 +121,19 @@ def price_per_s(scored: ScoredPlan) -> float:
     return float(sum(cost.count for cost in scored.costs) or scored.plan.machines)
 
 
-def worker_counts(fewest: int, most: int, step: int, per_machine: int) -> list[int]:
+def worker_counts(minimum: int, maximum: int, step: int, per_machine: int) -> list[int]:
     """Worker counts to try: single devices of the first machine, then whole machines."""
     if step > 1 or per_machine == 1:
-        return list(range(fewest, most + 1, step))
-    whole = range(2 * per_machine, most + 1, per_machine)
-    return [*range(fewest, min(per_machine, most) + 1), *(count for count in whole if count > fewest)]
+        return list(range(minimum, maximum + 1, step))
+    whole = range(2 * per_machine, maximum + 1, per_machine)
+    return [*range(minimum, min(per_machine, maximum) + 1), *(count for count in whole if count > minimum)]
 
 
-def try_doublings(curve: WorkersCurve, progress: Progress) -> None:
+def score_doublings(curve: WorkersCurve, progress: Progress) -> None:
     """Scores doubled worker counts until throughput stops growing."""
     ladder = doublings(curve.counts)
     for start in range(0, len(ladder), CHUNK):
-        curve.look_at(ladder[start : start + CHUNK])
+        curve.score_counts(ladder[start : start + CHUNK])
         progress("adding workers", min(start + CHUNK, len(ladder)), len(ladder) + 1)
         points = curve.points
         speeds = [point.samples_per_s for point in points]
@@ -144,24 +152,26 @@ def doublings(counts: Sequence[int]) -> list[int]:
     return kept if kept[-1] == counts[-1] else [*kept, counts[-1]]
 
 
-def refine_turns(
-    curve: WorkersCurve, min_marginal_efficiency: float, most: float, progress: Progress
+def refine_turning_points(
+    curve: WorkersCurve, min_marginal_efficiency: float, most_step_samples: float, progress: Progress
 ) -> None:
-    """Scores worker counts next to the turns until no close neighbour is left."""
+    """Scores worker counts next to the turning points until no close neighbour is left."""
     while True:
         points = curve.points
         workers = [point.plan.workers for point in points]
-        turns = turns_of(points, min_marginal_efficiency, most)
+        turns = find_turning_points(points, min_marginal_efficiency, most_step_samples)
         gaps = set[tuple[int, int]]()
         for i in (turns.worth, turns.peak) if turns.peak < len(points) - 1 else (turns.worth,):
             gaps |= set(pairwise(workers[max(i - 1, 0) : i + 2]))
         if turns.doubled is not None and turns.doubled > 0:
             gaps.add((workers[turns.doubled - 1], workers[turns.doubled]))
-        new = sorted({count for gap in gaps if (count := curve.between(*gap)) is not None} - set(curve.known))
+        new = sorted(
+            {count for gap in gaps if (count := curve.middle_count(*gap)) is not None} - set(curve.known)
+        )
         if not new:
             progress("adding workers", 1, 1)
             return
-        curve.look_at(new)
+        curve.score_counts(new)
 
 
 def score_points(plans: Sequence[Plan], simulations: Simulations) -> list[ScoredPlan]:
@@ -175,8 +185,11 @@ def score_points(plans: Sequence[Plan], simulations: Simulations) -> list[Scored
     return [by_name[plan] for plan in plans]
 
 
-def fewest_workers(plan: Plan, market: Market) -> Plan:
-    """The plan with enough workers for its strategy; parameter servers may need machines of their own."""
+def plan_with_minimum_workers(plan: Plan, market: Market) -> Plan:
+    """Raises a plan's workers to the fewest that its strategy needs.
+
+    Parameter servers may need machines of their own.
+    """
     step = max(1, plan.mesh.size)
     for more in range(0, MOST_WORKERS, step):
         enough = replace(plan, workers=plan.workers + more)
@@ -186,18 +199,20 @@ def fewest_workers(plan: Plan, market: Market) -> Plan:
 
 
 def minimum_feasible_plan(plan: Plan, cases: Cases, plan_for: Callable[[Request], Plan]) -> Plan:
-    """The plan if it fits in memory, else the same on the fewest machines that hold the model, sharded if no
-    strategy is named. `plan_for` makes the plan of a request."""
+    """Smallest plan that fits in memory: the given one, or one on more machines.
+
+    It is sharded if no strategy is named. `plan_for` makes the plan of a request.
+    """
     request, market = cases.request, cases.market
-    fits = cases.feasibility.out_of_memory(fewest_workers(plan, market)) is None
-    if request.workers is not None or fits or not _can_share_model(plan):
+    fits = cases.feasibility.out_of_memory(plan_with_minimum_workers(plan, market)) is None
+    if request.workers is not None or fits or not _can_reduce_memory(plan):
         return plan
     for asked in _larger_requests(plan, request, cases.model):
         try:
             tried = plan_for(asked)
         except BadInput:  # a global batch that so many do not share, degrees that do not fit
             continue
-        if cases.feasibility.out_of_memory(fewest_workers(tried, market)) is None:
+        if cases.feasibility.out_of_memory(plan_with_minimum_workers(tried, market)) is None:
             return tried
     if request.global_batch is not None:
         raise Infeasible(
@@ -207,8 +222,8 @@ def minimum_feasible_plan(plan: Plan, cases: Cases, plan_for: Callable[[Request]
     return plan
 
 
-def _can_share_model(plan: Plan) -> bool:
-    """Whether more devices or recompute can make the strategy fit in memory."""
+def _can_reduce_memory(plan: Plan) -> bool:
+    """Whether more devices or recompute can reduce the strategy's memory per device."""
     return EXCHANGES.tier(plan.exchange) is not Tier.CONTENDER
 
 
@@ -236,31 +251,31 @@ def _larger_worker_counts(plan: Plan, batch: int | None) -> Iterator[int]:
 
 def fitting_plan(plan: Plan, cases: Cases) -> Plan | None:
     """The plan with the least recompute that fits in memory; None if none fits."""
-    again = recompute_options(cases.request, cases.model) if _can_share_model(plan) else (plan.recompute,)
+    again = recompute_options(cases.request, cases.model) if _can_reduce_memory(plan) else (plan.recompute,)
     tried = (replace(plan, recompute=entry) for entry in again)
     return next((entry for entry in tried if cases.feasibility.out_of_memory(entry) is None), None)
 
 
-def fitting_notes(asked: Plan, plans: Sequence[Plan]) -> list[Note]:
-    """Note that names the settings changed so that the model fits; empty if none was."""
+def fitting_notes(requested: Plan, plans: Sequence[Plan]) -> list[Note]:
+    """Note on the settings changed so that the model fits; empty if none was."""
     first, last = plans[0], plans[-1]
     parts = []
-    if first.workers > asked.workers:
+    if first.workers > requested.workers:
         parts.append(f"points begin with {first.workers} workers")
-    if first.exchange.kind != asked.exchange.kind:
+    if first.exchange.kind != requested.exchange.kind:
         parts.append(f"by {first.exchange.labels().name or first.exchange.labels().cell}")
-    if first.recompute != asked.recompute:
+    if first.recompute != requested.recompute:
         parts.append(f"with {first.recompute} recompute")
     if not parts:
         return []
     if last.recompute != first.recompute:
         enough = next(plan.workers for plan in plans if plan.recompute == last.recompute)
         parts.append(f"{last.recompute} from {enough} workers on")
-    many = f"{asked.workers} worker{'s' if asked.workers > 1 else ''}"
+    many = f"{requested.workers} worker{'s' if requested.workers > 1 else ''}"
     return [
         Note(
             Topic.MEMORY,
-            f"{many} of {asked.machine} cannot hold {asked.model} as it is asked for: {', '.join(parts)} "
-            "(--workers, --exchange, --recompute and --batch choose).",
+            f"{many} of {requested.machine} cannot hold {requested.model} as it is asked for: "
+            f"{', '.join(parts)} (--workers, --exchange, --recompute and --batch choose).",
         )
     ]

@@ -68,7 +68,7 @@ class FitRow:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The answer to `fit`: rows by GPU and method, and the job that they are priced for."""
+    """Answer to `fit`: rows by GPU and method, and the job that they are priced for."""
 
     model: str
     parameters: int
@@ -80,6 +80,7 @@ class Fit:
     rows: tuple[FitRow, ...]
 
     def as_dict(self) -> dict[str, Any]:
+        """Figures under their JSON keys."""
         return asdict(self)
 
 
@@ -120,9 +121,10 @@ def fit_for(
 
 
 def _fit_row(request: Request, label: str, tokens: float) -> FitRow:
+    """Row of one method on one GPU: memory, speed and price of the job."""
     model = model_of(request)
     cases = Cases(request, model)
-    machine, plan, fits, peak_bytes = _leanest_plan(cases)
+    machine, plan, fits, peak_bytes = _single_device_fit(cases)
     price, usd = request.market.price(machine), request.market.usd_per_hour(machine)
     rate = low = high = job_s = None
     if fits:
@@ -151,21 +153,21 @@ def _fit_row(request: Request, label: str, tokens: float) -> FitRow:
     )
 
 
-def offers(request: Request) -> list[Hardware]:
+def machines_with_gpu(request: Request) -> list[Hardware]:
     """Machines with the requested GPU, sorted by price per hour."""
     market, unpriced = request.market, float("inf")
     machines = market.select_machines(request.hardware_words)
     return sorted(machines, key=lambda kind: (market.usd_per_hour(kind) or unpriced, kind.name))
 
 
-def _leanest_plan(cases: Cases) -> tuple[Hardware, Plan, bool, float]:
-    """Machine, plan with the least recompute, whether it fits, and its peak bytes.
+def _single_device_fit(cases: Cases) -> tuple[Hardware, Plan, bool, float]:
+    """Cheapest machine and plan that fit in one device: (machine, plan, fits, peak bytes).
 
-    If none fits, the plan that needs the least memory. Offload takes the cheapest machine with enough host
-    memory.
+    The plan has the least recompute; if none fits, it is the one that needs the least memory. Offload takes
+    the cheapest machine with enough host memory.
     """
     request, model = cases.request, cases.model
-    machines = offers(request)
+    machines = machines_with_gpu(request)
     tried = []
     for machine in machines if request.extra.get("offload") else machines[:1]:
         site = site_of(request, machine, 1)
@@ -179,7 +181,7 @@ def _leanest_plan(cases: Cases) -> tuple[Hardware, Plan, bool, float]:
 
 
 def _try_plans(cases: Cases, site: Site) -> Iterator[Plan]:
-    """Yields the plan with each recompute mode, from the least on."""
+    """Yields the plan with each recompute mode, in order of increasing recompute."""
     request, precision = cases.request, usual_precision(site.hardware.device)
     assert isinstance(request.batches, tuple)
     exchange: Exchange = Alone() if site.workers == 1 else Sharded()
@@ -190,7 +192,7 @@ def _try_plans(cases: Cases, site: Site) -> Iterator[Plan]:
 
 
 def _fewest_gpus(cases: Cases, machine: Hardware) -> int | None:
-    """The fewest GPUs of one machine (2, 4 or 8) that hold the model with FSDP; None if 8 do not."""
+    """Fewest GPUs of one machine (2, 4 or 8) that hold the model with FSDP; None if 8 do not."""
     for count in GPU_COUNTS:
         site = Site(machine, count, cases.market)
         if any(largest_batch(plan, cases.model, site) >= plan.batch for plan in _try_plans(cases, site)):

@@ -13,7 +13,7 @@ from planner.search.training import training_asked
 
 
 def launch_of(scored: ScoredPlan, request: Request) -> Launch:
-    """Machines, processes and settings that launch a plan; no provider for machines not for rent."""
+    """Machines, processes and settings to launch a plan; the provider is None for machines not for rent."""
     plan, market = scored.plan, request.market
     hardware = market.find_machine(plan.machine)
     rentable = hardware.standing == "rentable"
@@ -42,7 +42,7 @@ def launch_of(scored: ScoredPlan, request: Request) -> Launch:
 
 
 def recipe_of(scored: ScoredPlan, request: Request) -> Recipe:
-    """The plan's training settings, from which framework configurations are written."""
+    """Training settings of a plan, from which framework configurations are written."""
     plan, training, network = scored.plan, training_asked(request), model_of(request)
     name = network.name if request.profile is not None else load_model(request.model).name
     epochs = training.epochs

@@ -41,18 +41,20 @@ if TYPE_CHECKING:
 VERSION = 2
 
 
-class Shown:
-    """An answer that renders itself in terminals and notebooks."""
+class RenderableAnswer:
+    """Base of answers, which render themselves in terminals and notebooks."""
 
     page_maker: ClassVar[str]  # the dotted name of the function that makes its page
 
     def __rich_console__(self, console: Any, options: Any) -> Any:
+        """Yields the lines of the terminal screen, for rich."""
         from planner.report.page import page_of
         from planner.report.terminal import screen_lines
 
         yield from screen_lines(page_of(self), options.max_width)
 
     def _repr_html_(self) -> str:
+        """HTML of the answer, for notebooks."""
         from planner.report.html import notebook_html
 
         return notebook_html(self)
@@ -75,8 +77,8 @@ class Shown:
         return pandas.json_normalize(page_of(self).tables[0].plain_rows())
 
 
-def sentences(assumed: Iterable[Note | Fact]) -> list[str]:
-    """Assumptions as sentences for the JSON answers."""
+def assumption_sentences(assumed: Iterable[Note | Fact]) -> list[str]:
+    """Sentences of notes and facts, for the JSON answers."""
     from planner.report.assumed import notes_of
 
     return list(map(str, notes_of(assumed)))
@@ -97,7 +99,7 @@ def model_flops_utilization(
 
 
 def training_passes(model: Model) -> float:
-    """Multiply-adds of a training step divided by those of its forward pass: 3, less with frozen weights."""
+    """Multiply-adds of a training step relative to its forward pass: 3, less with frozen weights."""
     if not model.has_frozen:
         return PASSES
     with_gradient = layers_with_gradient(model)
@@ -127,6 +129,7 @@ class StepParts:
 
     @property
     def step_s(self) -> float:
+        """Seconds of the whole step."""
         return self.compute_s + self.communication_s + self.bubble_s + self.input_s + self.optimizer_s
 
 
@@ -139,13 +142,16 @@ class DeviceMemory:
 
     @property
     def total_bytes(self) -> float:
+        """Peak memory of all kinds together."""
         return sum(self.bytes_by_kind.values())
 
 
 @dataclass(frozen=True, slots=True)
-class Anatomy:
-    """Step breakdown, memory (None with a profile) and utilization (None if the peak is unknown or nothing is
-    recomputed)."""
+class StepDetails:
+    """Step breakdown, peak memory and utilization of a simulated plan.
+
+    Memory is None with a profile; utilization is None if the peak is unknown or nothing is recomputed.
+    """
 
     parts: StepParts
     memory: DeviceMemory | None
@@ -169,7 +175,7 @@ class Anatomy:
         }
 
 
-def anatomy_of(scored: ScoredPlan, cases: Cases) -> Anatomy:
+def step_details(scored: ScoredPlan, cases: Cases) -> StepDetails:
     """Step breakdown, peak memory and utilization of a simulated plan."""
     plan, model = scored.plan, cases.model
     mfu = hfu = None
@@ -181,7 +187,7 @@ def anatomy_of(scored: ScoredPlan, cases: Cases) -> Anatomy:
         recomputed = recomputed_macs(model, plan.recompute, stops_early)
         hfu = mfu * (1 + recomputed / (training_passes(model) * model.macs))
     parts = step_breakdown(cases.case(plan).profile, scored.prediction)
-    return Anatomy(parts, memory_of(scored, cases), mfu, hfu)
+    return StepDetails(parts, memory_of(scored, cases), mfu, hfu)
 
 
 def step_breakdown(profile: Profile, prediction: Prediction) -> StepParts:
@@ -210,8 +216,10 @@ def memory_of(scored: ScoredPlan, cases: Cases) -> DeviceMemory | None:
 
 
 def single_device_plan(plan: Plan, cases: Cases, *, searched: bool = False) -> Plan | None:
-    """One device of the plan's kind on the cheapest machine that has it; if `searched`, the fastest over
-    batches and recompute modes. None if the model does not fit."""
+    """Plan for one device of the same kind, on the cheapest machine that has it.
+
+    If `searched`, the fastest over batches and recompute modes. None if the model does not fit.
+    """
     machine = _find_cheapest(cases.market.find_machine(plan.machine), cases)
     alone = replace(
         plan,
@@ -228,14 +236,14 @@ def single_device_plan(plan: Plan, cases: Cases, *, searched: bool = False) -> P
     return plans[int(np.argmax(cases.bounds(plans)))] if plans else None
 
 
-def _settings_to_try(one: Plan, machine: Hardware, cases: Cases) -> Iterator[Plan]:
+def _settings_to_try(single: Plan, machine: Hardware, cases: Cases) -> Iterator[Plan]:
     """Yields the single-device plan with each batch and recompute mode that a search would try."""
     request, model = cases.request, cases.model
     if not is_batch_open(request, model):
         return
     for batch in {*micro_batches(request, model, machine), *smaller_batches(request, model)}:
         for recompute in recompute_options(request, model):
-            yield replace(one, batch=batch, recompute=recompute)
+            yield replace(single, batch=batch, recompute=recompute)
 
 
 def _find_cheapest(machine: Hardware, cases: Cases) -> Hardware:

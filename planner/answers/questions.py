@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from planner.answers.assumptions import assumptions
-from planner.answers.parts import VERSION, Anatomy, Shown, anatomy_of, sentences, single_device_plan
+from planner.answers.parts import (
+    VERSION,
+    RenderableAnswer,
+    StepDetails,
+    assumption_sentences,
+    single_device_plan,
+    step_details,
+)
 from planner.errors import BadInput, Infeasible, PlannerError, unknown_name
 from planner.flags import flags_of, option_name, parse_names
 from planner.hardware import Hardware
@@ -52,11 +59,11 @@ def read_scenario(path: Path) -> dict[str, Any]:
     from planner.files.tomlfile import read_toml
 
     source = read_toml(path)
-    return options_in(source, source.data)
+    return check_options(source, source.data)
 
 
-def options_in(source: TomlSource, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Checks a file's values and returns them as options, with paths relative to the file."""
+def check_options(source: TomlSource, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Checks the values of a TOML file and returns them as options, with paths relative to the file."""
     import msgspec
 
     from planner.files.regular_file import expand_path, is_path_like
@@ -67,6 +74,7 @@ def options_in(source: TomlSource, values: Mapping[str, Any]) -> dict[str, Any]:
         raise source.error(faulty[1], faulty[0])
 
     def from_file(path: str) -> str:
+        """Path relative to the file's folder."""
         return os.path.join(source.path.parent, expand_path(path))
 
     keys = [(flag.name, flag.kind.written | None, None) for flag in flags_of(Request)]
@@ -120,8 +128,8 @@ DEFAULT_MACHINE, LARGE_MACHINE = "g5.xlarge", "p5.48xlarge"  # of models that on
 
 
 @dataclass(frozen=True)
-class Simulation(Shown):
-    """The answer to `simulate`: one plan with all the figures of its prediction."""
+class Simulation(RenderableAnswer):
+    """Answer to `simulate`: one plan with all the figures of its prediction."""
 
     page_maker = "planner.report.simulate.simulation_page"
     request: Request
@@ -129,9 +137,10 @@ class Simulation(Shown):
     samples_per_epoch: int | None
     assumptions: Sequence[Note | Fact] = field(default_factory=list)
     baseline: ScoredPlan | None = None  # one device alone
-    anatomy: Anatomy | None = None
+    anatomy: StepDetails | None = None
 
     def as_dict(self) -> dict[str, Any]:
+        """Figures under their JSON keys."""
         prediction = self.scored.prediction
         return {
             "version": VERSION,
@@ -145,17 +154,17 @@ class Simulation(Shown):
             },
             **({} if self.anatomy is None else self.anatomy.as_dict()),
             "notes": list(prediction.notes),
-            "assumptions": sentences(self.assumptions),
+            "assumptions": assumption_sentences(self.assumptions),
         }
 
 
-def one_plan(request: Request, *, joined: bool = False) -> Plan:
-    """The single plan that a request names; raises an error for several values.
+def single_plan(request: Request, *, joined: bool = False) -> Plan:
+    """The only plan that a request allows; raises an error for several values.
 
     `joined`: other worker counts follow, so devices are connected even for one worker.
     """
     model = model_of(request)
-    kind = one_machine(request)
+    kind = requested_machine(request)
     if request.recordings is not None and (words := request.recordings.mismatch_reason(kind)):
         raise BadInput(words)
     if words := request.market.missing_rdma_reason(kind):
@@ -175,12 +184,12 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
     mesh = named_mesh(request, kind, model)
     workers = (request.workers or (mesh.size,))[0]
     site = Site(kind, workers, request.market, mesh, seed=request.seed)
-    chosen = request.exchanges[0][0] if request.exchanges else usual_exchange(request, site, joined=joined)
+    chosen = request.exchanges[0][0] if request.exchanges else default_exchange(request, site, joined=joined)
     of_strategy = strategy_settings(request, chosen, single=True)
     exchange = next(EXCHANGES[chosen].candidates(of_strategy, site, model), None)
     if exchange is None and joined and request.workers is None:  # it may need several machines
         several = replace(request, workers=(2 * max(kind.device_count, mesh.size),))
-        return one_plan(several, joined=joined)
+        return single_plan(several, joined=joined)
     if exchange is None:
         choices = "".join(f":{name}={value}" for name, value in of_strategy.choices.items())
         usual = f"--exchange {chosen}{choices} is not possible with {workers} x {kind.name}"
@@ -192,7 +201,7 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
     if not possible:
         raise Infeasible(f"not even a batch of 8 of {model.name} fits in the memory of {kind.device.name}")
     if not divides_global_batch(request, possible[-1], site):
-        raise BadInput(_indivisible_words(request, possible[-1], site))
+        raise BadInput(_indivisible_batch_message(request, possible[-1], site))
     supported = precisions(request, model, kind)
     if not supported:
         has = ", ".join(kind.device.formats)
@@ -212,7 +221,7 @@ def _allowed_micro_batches(request: Request, model: Model, site: Site) -> list[i
     return allowed
 
 
-def _indivisible_words(request: Request, batch: int, site: Site) -> str:
+def _indivisible_batch_message(request: Request, batch: int, site: Site) -> str:
     """Explains why replicas cannot share the global batch, and names the nearest one that works."""
     asked, replicas = request.global_batch or 0, max(site.replicas, 1)
     named = request.batches is not None or request.profile is not None
@@ -239,14 +248,14 @@ def _nearest_batches(request: Request, step: int) -> list[int]:
 def is_possible(request: Request) -> bool:
     """Whether the single plan that a request names is feasible."""
     try:
-        Cases(request, model_of(request)).check(one_plan(request))
+        Cases(request, model_of(request)).check(single_plan(request))
     except PlannerError:
         return False
     return True
 
 
 def _with_fitting_batch(plan: Plan, request: Request, model: Model) -> Plan:
-    """The plan, with the largest smaller batch that fits if its own does not and none is named."""
+    """Replaces a batch that does not fit by the largest that does, unless the request names it."""
     feasibility = Feasibility(request, model)
     smaller = smaller_batches(request, model)
     if not smaller or feasibility.out_of_memory(plan) is None:
@@ -255,11 +264,11 @@ def _with_fitting_batch(plan: Plan, request: Request, model: Model) -> Plan:
     return next((smaller for smaller in tried if feasibility.out_of_memory(smaller) is None), plan)
 
 
-def usual_exchange(request: Request, site: Site, *, joined: bool = False) -> str:
+def default_exchange(request: Request, site: Site, *, joined: bool = False) -> str:
     """Name of the default strategy: one device alone, several by all-reduce.
 
     Servers are used if the request sets them, a recording has them, or the fabric is unknown. `joined`: see
-    `one_plan`.
+    `single_plan`.
     """
     meant = allowed_strategies(request)
     recorded = False
@@ -275,7 +284,7 @@ def usual_exchange(request: Request, site: Site, *, joined: bool = False) -> str
 
 
 def _limit_unknown_network(request: Request, kind: Hardware, *, joined: bool) -> Request:
-    """The request, with one worker if its recording's network is unknown; more raise an error."""
+    """Limits a request to one worker if its recording lacks the network; more raise an error."""
     if request.profile is None or request.market.nic_bytes_per_s(kind) is not None:
         return request
     if request.exchanges is None and request.workers in (None, (1,)) and not joined:
@@ -288,7 +297,7 @@ def _limit_unknown_network(request: Request, kind: Hardware, *, joined: bool) ->
     )
 
 
-def one_machine(request: Request) -> Hardware:
+def requested_machine(request: Request) -> Hardware:
     """The machine that a request names, or the default one."""
     by_device = request.hardware is None and request.gpu is not None
     asked = request.hardware or request.profile or by_device
@@ -315,7 +324,7 @@ def one_machine(request: Request) -> Hardware:
 
 def simulation_for(request: Request, *, progress: Progress = ignore_progress) -> Simulation:
     """Predicts one plan, with its baseline, step breakdown and assumptions."""
-    plan = one_plan(request)
+    plan = single_plan(request)
     cases = Cases(request, model_of(request), load())
     cases.check(plan)
     scored = cases.scored(plan, cases.predict(plan, progress))
@@ -324,12 +333,12 @@ def simulation_for(request: Request, *, progress: Progress = ignore_progress) ->
     if alone is not None and baseline is None:
         baseline = cases.scored(alone, cases.predict(alone))
     notes = [*default_machine_facts(request, plan), *assumptions([plan], cases)]
-    anatomy = anatomy_of(scored, cases)
+    anatomy = step_details(scored, cases)
     return Simulation(request, scored, cases.model.samples_per_epoch, notes, baseline, anatomy)
 
 
 def default_machine_facts(request: Request, plan: Plan) -> list[Fact]:
-    """Assumption that names the default machine; empty if the request names one."""
+    """The default machine; empty if the request names one."""
     if request.hardware is not None or request.gpu is not None or request.profile is not None:
         return []
     return [fact("default-machine", machine=plan.machine)]

@@ -12,17 +12,17 @@ import numpy.typing as npt
 
 from planner.answers.assumptions import assumptions
 from planner.answers.choice import (
+    changes_and_saturation,
     choose,
     count_unfinished,
     fp32_variant,
     interruption_error,
-    look_further,
     settle_ties,
 )
 from planner.answers.parts import baseline_of
 from planner.answers.refine import refine_decision
-from planner.answers.refusals import left_out_notes, limits_missed, no_plans
-from planner.answers.remedies import Ask, needed_speeds
+from planner.answers.refusals import left_out_notes, missed_limits_message, no_plan_message
+from planner.answers.remedies import Ask, required_samples_per_s
 from planner.answers.results import Recommendation, extend_answer
 from planner.errors import Infeasible
 from planner.note import Progress, ignore_progress
@@ -82,6 +82,7 @@ def recommend_for(
             )
 
         def look(scored: Sequence[ScoredPlan]) -> None:
+            """Reports the best feasible plan so far."""
             if feasible := within_limits(list(scored), request):
                 on_improvement(choose(feasible, request).recommended)
 
@@ -95,7 +96,7 @@ def recommend_for(
         )
         space.left_out |= field.left_out
         if not space.plans:
-            raise Infeasible(no_plans(space, request, _recommended_plan))
+            raise Infeasible(no_plan_message(space, request, _recommended_plan))
         all_bounds = cases.bounds(space.plans)
         progress(GLANCE, 1, 1)
         ask = _recommended_plan if suggest else None
@@ -105,12 +106,14 @@ def recommend_for(
         latest: dict[int, Prediction] = {}
 
         def evaluate(batch: Sequence[int], rung: Rung) -> list[Prediction]:
+            """Simulates plans by index."""
             result = simulations.predict_all([plans[i] for i in batch], rung)
             latest.update(zip(batch, result, strict=True))
             return result
 
-        def report(stage: str, done: int, of: int) -> None:
-            progress(stage, done, of)
+        def report(stage: str, done: int, total: int) -> None:
+            """Reports progress, and the best plan after every 100 simulations."""
+            progress(stage, done, total)
             if not done % 100 and on_improvement is not ignore_improvement:
                 look([cases.scored(plans[i], prediction) for i, prediction in latest.items()])
 
@@ -130,7 +133,7 @@ def recommend_for(
         elif not exhaustive:
             settle_ties(outcome, contest, cases, evaluate)
         if not outcome.scores and not outcome.partial:  # no bound is high enough to be simulated
-            raise Infeasible(limits_missed(space, all_bounds, request, ask))
+            raise Infeasible(missed_limits_message(space, all_bounds, request, ask))
         if not outcome.scores:
             raise interruption_error(plans, bounds, space.usd_per_hour[keep])
         every = {i: cases.scored(plans[i], outcome.scores[i]) for i in outcome.scores}
@@ -139,7 +142,7 @@ def recommend_for(
         scored = within_limits([every[i] for i in sorted(final)], request)
         if not scored:
             fastest = max(every.values(), key=lambda plan: plan.samples_per_s)
-            raise Infeasible(limits_missed(space, all_bounds, request, ask, fastest))
+            raise Infeasible(missed_limits_message(space, all_bounds, request, ask, fastest))
         decision = choose(scored, request)
         if refine and not outcome.partial and not exhaustive:
             scored, decision = refine_decision(scored, decision, simulations, contest)
@@ -176,7 +179,7 @@ def recommend_for(
             lambda: {"plans": _add_rivals(decision.shown, simulations, plans, usd_per_sample)},
             lambda: {"baseline": baseline_of(chosen, simulations, searched=True)},
             lambda: {"single_precision": fp32_variant(chosen, simulations)},
-            lambda: look_further(chosen, simulations, progress) if advice else {},
+            lambda: changes_and_saturation(chosen, simulations, progress) if advice else {},
         )
     return _with_longest_simulations(answer, decision.cheapest, simulations)
 
@@ -184,9 +187,10 @@ def recommend_for(
 def _with_longest_simulations(
     answer: Recommendation, cheapest: ScoredPlan, simulations: Simulations
 ) -> Recommendation:
-    """The answer with the longest simulation of each plan, and one unmarked plan per cluster."""
+    """Updates an answer with the longest simulation of each plan, one plan per cluster."""
 
     def as_known(scored: ScoredPlan) -> ScoredPlan:
+        """Updates a plan with its longest simulation."""
         return replace(scored, prediction=simulations.known(scored.plan) or scored.prediction)
 
     now = answer.chosen.samples_per_s
@@ -208,7 +212,10 @@ def _with_longest_simulations(
 def with_cheaper_baseline(
     shown: list[ScoredPlan], cheapest: ScoredPlan, baseline: ScoredPlan | None, request: Request
 ) -> tuple[list[ScoredPlan], ScoredPlan]:
-    """The shown plans and the cheapest, which may be the baseline (the search discounts large batches)."""
+    """Adds the baseline to the shown plans if it is cheaper; returns them and the cheapest.
+
+    The search discounts large batches, so that one device may be cheaper.
+    """
     asked = {kind.name for kind in request.market.select_machines(request.hardware_words)}
     if (
         baseline is None
@@ -245,7 +252,7 @@ def contest_of(cases: Cases, plans: Sequence[Plan], bounds: Floats, usd_per_hour
     """Builds the input of the races: bounds, prices, ranking factors and minimum feasible speeds."""
     sigma = np.array([cases.sigma(plan) for plan in plans])
     worth = discounts(plans, cases.request) * np.exp(-(sigma**2) / 2)
-    needed = needed_speeds(cases, plans, usd_per_hour, confident=True)
+    needed = required_samples_per_s(cases, plans, usd_per_hour, confident=True)
     least = np.max([np.zeros(len(plans)), *needed.values()], axis=0)
     return Contest(plans, bounds, usd_per_hour, worth, least * worth, sigma)
 
@@ -256,22 +263,22 @@ def _recommended_plan(request: Request) -> ScoredPlan:
 
 
 def _find_reachable(space: Space, bounds: Floats, cases: Cases, ask: Ask | None) -> npt.NDArray[np.intp]:
-    """Indices of plans whose bounds can meet the limits; the others are counted as out of reach."""
+    """Indices of plans whose bounds meet the limits; others are counted as out of reach."""
     keep = np.ones(len(space.plans), bool)
-    needed = needed_speeds(cases, space.plans, space.usd_per_useful_hour, confident=False)
+    needed = required_samples_per_s(cases, space.plans, space.usd_per_useful_hour, confident=False)
     for reason, least in needed.items():
         space.out_of_reach[reason] += int(np.count_nonzero(keep & (bounds < least)))
         keep &= bounds >= least
     space.out_of_reach = +space.out_of_reach  # without zeros
     if not keep.any():
-        raise Infeasible(limits_missed(space, bounds, cases.request, ask))
+        raise Infeasible(missed_limits_message(space, bounds, cases.request, ask))
     return np.flatnonzero(keep)
 
 
 def _add_rivals(
     shown: list[ScoredPlan], simulations: Simulations, plans: Sequence[Plan], usd_per_sample: Floats
 ) -> list[ScoredPlan]:
-    """Adds the most promising plan of each machine that has none among the shown plans."""
+    """Adds the most promising plan of each machine that is missing among the shown plans."""
     seen = {plan.plan.machine for plan in shown}
     rivals: dict[str, int] = {}
     for i in np.lexsort((np.arange(len(plans)), usd_per_sample)).tolist():

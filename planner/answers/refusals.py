@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.answers.remedies import Ask, Remedy, price_words, remedy_words
+from planner.answers.remedies import Ask, Remedy, price_clause, remedy_sentence
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.model import Floats
 from planner.note import LeftOut, Topic
@@ -44,8 +44,8 @@ def left_out_notes(space: Space) -> list[LeftOut]:
     ]
 
 
-def no_plans(space: Space, request: Request, ask: Ask | None = None) -> str:
-    """Explains why a space is empty and names the cheapest remedies."""
+def no_plan_message(space: Space, request: Request, ask: Ask | None = None) -> str:
+    """Message that explains why a space is empty and names the cheapest remedies."""
     if not space.dropped and not space.left_out:
         if request.names_mesh:
             raise _mesh_error(request)
@@ -54,7 +54,7 @@ def no_plans(space: Space, request: Request, ask: Ask | None = None) -> str:
             f"{','.join(request.hardware_words)}, and workers fill whole machines; name others, or ask "
             "`planner simulate` for a part of one"
         )
-    return _failure_summary(space, request) + remedy_words(request, ask)
+    return _failure_summary(space, request) + remedy_sentence(request, ask)
 
 
 # What plans of the space fail at, of one and of several, by the words that answers count them with.
@@ -73,7 +73,9 @@ FAILURES: dict[str, tuple[str, str]] = {
 def _failure_summary(space: Space, request: Request) -> str:
     """Reasons why plans failed, such as `all 208 candidate plans exceed the memory of T4`."""
     lost = space.dropped + space.out_of_reach
-    left_out = [f"{_few_names(group)} {why.clause(len(group))}" for why, group in space.left_out.items()]
+    left_out = [
+        f"{_abbreviate_names(group)} {why.clause(len(group))}" for why, group in space.left_out.items()
+    ]
     if not lost:
         return f"no machine can be used: {', '.join(left_out)}"
     failed = Counter[tuple[str, str]]()
@@ -103,24 +105,24 @@ def _failure_summary(space: Space, request: Request) -> str:
     return f"none of the {lost.total():,} candidate plans is feasible: {', '.join([*parts, *left_out])}"
 
 
-def limits_missed(
+def missed_limits_message(
     space: Space, bounds: Floats, request: Request, ask: Ask | None, reached: ScoredPlan | None = None
 ) -> str:
-    """Explains why no plan meets the job's limits, and names limits that work; `reached` is the fastest."""
+    """Message that no plan meets the job's limits, with limits that work; `reached` is the fastest."""
     if space.out_of_reach.total() >= len(space.plans):
         why = _failure_summary(space, request)
     else:
         why = f"no plan meets the limits with {request.confidence:.0%} probability"
     if reached is None:
-        nearest = _nearest_plan_words(space, bounds, request)
+        nearest = _nearest_plan_clause(space, bounds, request)
     else:
-        speed = f"{rate(reached.samples_per_s)} samples/s{price_words(reached.usd_per_hour, ' for')}"
+        speed = f"{rate(reached.samples_per_s)} samples/s{price_clause(reached.usd_per_hour, ' for')}"
         nearest = f"the fastest is {reached.plan.rental_text} with {speed}"
-    return f"{why}; {nearest}{'' if ask is None else _limit_words(request, ask)}"
+    return f"{why}; {nearest}{'' if ask is None else _working_limits_sentence(request, ask)}"
 
 
-def _nearest_plan_words(space: Space, bounds: Floats, request: Request) -> str:
-    """Names the plan nearest to the limits: the cheapest if money is short, else the fastest."""
+def _nearest_plan_clause(space: Space, bounds: Floats, request: Request) -> str:
+    """Clause on the plan nearest to the limits: the cheapest if money is short, else the fastest."""
     usd_per_sample = space.usd_per_useful_hour / 3600 / bounds
     cheapest, fastest = int(np.argmin(usd_per_sample)), int(np.argmax(bounds))
     if request.spend_usd is not None and request.samples is not None:
@@ -131,7 +133,7 @@ def _nearest_plan_words(space: Space, bounds: Floats, request: Request) -> str:
     limits = (request.budget_usd_per_hour, request.machines, request.workers)
     open_ = limits == (None, None, None) and not uses_own_machines(request)
     more = f"; up to {MAX_WORKERS} workers were tried" if open_ else ""
-    price = price_words(float(space.usd_per_hour[fastest]), " for")
+    price = price_clause(float(space.usd_per_hour[fastest]), " for")
     name = space.plans[fastest].rental_text
     return f"the fastest{within} is {name}, at most {rate(float(bounds[fastest]))} samples/s{price}{more}"
 
@@ -141,14 +143,14 @@ HALVINGS = 3  # of a budget
 LIMIT_MARGIN = 0.98  # of a speed, which another simulation may not quite reach
 
 
-def _limit_words(request: Request, ask: Ask) -> str:
+def _working_limits_sentence(request: Request, ask: Ask) -> str:
     """Sentence with limits that work, relaxed one at a time; empty string if none does."""
-    working = [words for words in (_relaxed_words(request, limit, ask) for limit in JOB_LIMITS) if words]
+    working = [words for words in (_relaxed_limit_flag(request, limit, ask) for limit in JOB_LIMITS) if words]
     return f". It works with {', or '.join(working)}" if working else ""
 
 
-def _relaxed_words(request: Request, limit: str, ask: Ask) -> str:
-    """Flag with the value that the best plan without this limit reaches; empty string if there is none."""
+def _relaxed_limit_flag(request: Request, limit: str, ask: Ask) -> str:
+    """Flag with the value that the best plan without this limit reaches; empty string without a plan."""
     if getattr(request, limit) is None:
         return ""
     objective: Objective = "cheapest" if "usd" in limit else "fastest"
@@ -165,7 +167,7 @@ def _relaxed_words(request: Request, limit: str, ask: Ask) -> str:
 
 
 def _cheaper_per_hour(plan: ScoredPlan, request: Request, ask: Ask) -> ScoredPlan:
-    """A plan that meets the other limits at half the price per hour, as often as there is one."""
+    """Plan that meets the other limits at half the price per hour, halved as often as possible."""
     for _ in range(HALVINGS):
         try:
             plan = ask(replace(request, budget_usd_per_hour=plan.usd_per_hour / 2))
@@ -175,7 +177,7 @@ def _cheaper_per_hour(plan: ScoredPlan, request: Request, ask: Ask) -> ScoredPla
 
 
 def _reached_limit(limit: str, best: ScoredPlan, request: Request) -> tuple[float, str]:
-    """The limit that a plan meets with the request's confidence, and the flag that sets it."""
+    """Value of a limit that a plan meets with the request's confidence, and the flag that sets it."""
     if limit == "budget_usd_per_hour":
         budget = ceil(round(best.usd_per_hour * 100, 6)) / 100
         return budget, f"--budget {budget:.2f}"
@@ -194,8 +196,8 @@ def _reached_limit(limit: str, best: ScoredPlan, request: Request) -> tuple[floa
     return hours * 3600, f"--deadline {hours:.1f}h".replace(".0h", "h")
 
 
-def _few_names(names: list[str]) -> str:
-    """The names, or their number and the first three if there are more."""
+def _abbreviate_names(names: list[str]) -> str:
+    """Names as text, or their number and the first three if there are more."""
     return ", ".join(names) if len(names) <= FEW else f"{len(names)} machines ({', '.join(names[:FEW])}, ...)"
 
 

@@ -54,22 +54,26 @@ class Remedy:
 
     @property
     def words(self) -> str:
-        return f"{self.flags} ({self.plan.rental_text}{price_words(self.usd_per_hour, ' at')}{self.note})"
+        """The remedy as text: flags, machines and price."""
+        return f"{self.flags} ({self.plan.rental_text}{price_clause(self.usd_per_hour, ' at')}{self.note})"
 
 
-def price_words(usd_per_hour: float, preposition: str) -> str:
+def price_clause(usd_per_hour: float, preposition: str) -> str:
     """A price such as ` at $5.50/h`; empty string for machines without a price."""
     return f"{preposition} ${usd_per_hour:,.2f}/h" if usd_per_hour else ""
 
 
 def remedies(request: Request, ask: Ask | None = None) -> list[Remedy]:
-    """Flag changes that give a request a plan, sorted by price; `ask` recommends under limits of the job."""
+    """Flag changes that give a request a plan, sorted by price.
+
+    `ask` recommends under limits of the job.
+    """
     attempts = _Attempts(request, MOST_TRIED, ask)
     firsts = (next(filter(None, group(attempts)), None) for group in GROUPS)
     return sorted(islice(filter(None, firsts), MOST_NAMED), key=lambda remedy: remedy.usd_per_hour)
 
 
-def remedy_words(request: Request, ask: Ask | None = None) -> str:
+def remedy_sentence(request: Request, ask: Ask | None = None) -> str:
     """Sentence that lists the remedies."""
     result = remedies(request, ask)
     if not result:
@@ -79,7 +83,10 @@ def remedy_words(request: Request, ask: Ask | None = None) -> str:
 
 @dataclass
 class _Attempts:
-    """Tries changes of a request; `left` is the number of spaces that may still be enumerated."""
+    """Tries changes of a request.
+
+    `left` is the number of spaces that may still be enumerated.
+    """
 
     request: Request
     left: int
@@ -118,7 +125,7 @@ def cheapest_plan(request: Request, *, per_sample: bool = False) -> tuple[Plan, 
     prices = space.usd_per_hour
     if has_job_limits(request) or per_sample:
         bounds = cases.bounds(space.plans)
-        needed = needed_speeds(cases, space.plans, space.usd_per_useful_hour, confident=True)
+        needed = required_samples_per_s(cases, space.plans, space.usd_per_useful_hour, confident=True)
         late = bounds * REACHED < np.max([np.zeros(len(bounds)), *needed.values()], axis=0)
         prices = np.where(late, np.inf, prices / bounds if per_sample else prices)
     index = int(prices.argmin())
@@ -132,11 +139,13 @@ def has_job_limits(request: Request) -> bool:
     )
 
 
-def needed_speeds(
+def required_samples_per_s(
     cases: Cases, plans: Sequence[Plan], usd_per_useful_hour: Floats, *, confident: bool
 ) -> dict[str, Floats]:
-    """Samples per second that each plan needs to meet each limit of the job, by the words for missing it.
-    `confident`: with the request's probability, in spite of interruptions."""
+    """Samples per second that each plan needs to meet each limit, by the words for missing it.
+
+    `confident`: with the request's probability, in spite of interruptions.
+    """
     request, needed = cases.request, dict[str, Floats]()
     share = stretch = np.ones(len(plans))
     if confident:
@@ -203,7 +212,7 @@ def _try_global_batches(attempts: _Attempts, sign: int) -> Tried:
 
 
 def _try_counts(attempts: _Attempts) -> Tried:
-    """Tries the number of workers or machines of the cheapest plan without that limit."""
+    """Tries the worker or machine count of the cheapest plan without a limit on it."""
     request = attempts.request
     if request.workers is not None and (result := attempts.cheapest(workers=None)):
         workers = result[0].workers

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from planner.answers.parts import VERSION, Shown, StepParts, sentences
+from planner.answers.parts import VERSION, RenderableAnswer, StepParts, assumption_sentences
 from planner.note import Fact, Note
 from planner.parallel.plan import Plan
 from planner.search.request import Request
@@ -35,8 +35,8 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Recommendation(Shown):
-    """The answer to `recommend`: the chosen plan, the front and what was searched."""
+class Recommendation(RenderableAnswer):
+    """Answer to `recommend`: the chosen plan, the Pareto front and what was searched."""
 
     page_maker = "planner.report.recommend.recommendation_page"
     request: Request
@@ -66,6 +66,7 @@ class Recommendation(Shown):
         return self.chosen.samples_per_s / self.single_precision.samples_per_s - 1
 
     def as_dict(self) -> dict[str, Any]:
+        """Figures under their JSON keys."""
         return {
             "version": VERSION,
             "request": self.request.as_dict(),
@@ -90,14 +91,14 @@ class Recommendation(Shown):
                 for change in self.changes
             ],
             "saturation": None if self.saturation is None else self.saturation.as_dict(),
-            "assumptions": sentences(self.assumptions),
+            "assumptions": assumption_sentences(self.assumptions),
             "partial": self.partial,
         }
 
 
 @dataclass(frozen=True, slots=True)
 class SaturationPoint:
-    """Throughput at one number of workers, and the gain of the last one."""
+    """Throughput at one number of workers, and the gain over the previous point."""
 
     workers: int
     scored: ScoredPlan
@@ -107,6 +108,7 @@ class SaturationPoint:
     marginal_usd_per_million_samples: float  # what the samples of the last worker cost
 
     def as_dict(self, request: Request) -> dict[str, Any]:
+        """Figures under their JSON keys."""
         return {
             **with_job(self.scored, request),
             "workers": self.workers,
@@ -120,8 +122,8 @@ class SaturationPoint:
 
 
 @dataclass(frozen=True)
-class Saturation(Shown):
-    """The answer to `saturation`."""
+class Saturation(RenderableAnswer):
+    """Answer to `saturation`: throughput by number of workers."""
 
     page_maker = "planner.report.saturation.saturation_page"
     request: Request
@@ -160,6 +162,7 @@ class Saturation(Shown):
 
     @property
     def _wait_s_by_activity(self) -> dict[str, float]:
+        """Seconds per step besides compute, by activity."""
         return {
             "exposed communication": self.breakdown.communication_s,
             "pipeline bubbles": self.breakdown.bubble_s,
@@ -168,6 +171,7 @@ class Saturation(Shown):
         }
 
     def as_dict(self) -> dict[str, Any]:
+        """Figures under their JSON keys."""
         return {
             "version": VERSION,
             "request": self.request.as_dict(),
@@ -184,14 +188,14 @@ class Saturation(Shown):
             "min_marginal_efficiency": self.request.min_marginal_efficiency,
             "servers": [{"count": n, **with_job(scored, self.request)} for n, scored in self.sizes],
             "servers_advised": self.size_advised,
-            "assumptions": sentences(self.assumptions),
+            "assumptions": assumption_sentences(self.assumptions),
             "partial": self.partial,
         }
 
 
 @dataclass(frozen=True)
-class Comparison(Shown):
-    """The answer to `compare`: the best plan of each subject."""
+class Comparison(RenderableAnswer):
+    """Answer to `compare`: the best plan of each subject."""
 
     page_maker = "planner.report.recommend.comparison_page"
     request: Request
@@ -222,6 +226,7 @@ class Comparison(Shown):
         return [row for row in self.rows if row.plan.key in best]
 
     def as_dict(self) -> dict[str, Any]:
+        """Figures under their JSON keys."""
         return {
             "version": VERSION,
             "request": self.request.as_dict(),
@@ -242,7 +247,7 @@ class Comparison(Shown):
             "considered": self.considered,
             "simulated": self.simulated,
             "left_out": dict(self.left_out),
-            "assumptions": sentences(self.assumptions),
+            "assumptions": assumption_sentences(self.assumptions),
             "partial": self.partial,
         }
 
@@ -258,9 +263,11 @@ class Comparison(Shown):
         return [feasible[i] for i in ranking_of(feasible, self.request).tied]
 
     def epoch_s(self, row: ScoredPlan) -> float | None:
+        """Seconds of an epoch with a row's plan; None if its samples are unknown."""
         return None if self.samples_per_epoch is None else self.samples_per_epoch / row.samples_per_s
 
     def epoch_usd(self, row: ScoredPlan) -> float | None:
+        """Cost of an epoch with a row's plan; None if its samples are unknown."""
         if self.samples_per_epoch is None:
             return None
         return row.usd_per_million_samples * self.samples_per_epoch / 1e6

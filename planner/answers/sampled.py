@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from planner.answers.assumptions import assumptions
-from planner.answers.choice import choose, look_further
+from planner.answers.choice import changes_and_saturation, choose
 from planner.answers.parts import baseline_of
 from planner.answers.results import Recommendation, extend_answer
 from planner.errors import BadInput, Infeasible, Interrupted
@@ -53,8 +53,8 @@ T = TypeVar("T")
 
 
 @dataclass
-class Sampled:
-    """The outcome of a study: simulated plans, and counts of other trials."""
+class SampledPlans:
+    """Outcome of a study: simulated plans, and counts of other trials."""
 
     scored: list[ScoredPlan] = field(default_factory=list)
     trials: int = 0
@@ -63,7 +63,7 @@ class Sampled:
     partial: bool = False
 
 
-class _Walk:
+class _SampledSpace:
     """The search space as dimensions for optuna's sampler; combinations that no site offers are pruned."""
 
     def __init__(self, cases: Cases) -> None:
@@ -173,6 +173,7 @@ class _Walk:
         return left[0] if left else None
 
     def _sample_batch(self, trial: Trial, worker: Hardware) -> int:
+        """Samples a micro-batch, at most the largest that fits alone."""
         request = self.request
         if request.profile is None and request.batches == "auto" and not self.cases.model.sequence_length:
             largest = max(8, largest_alone(self.cases.model, worker))
@@ -181,7 +182,7 @@ class _Walk:
 
 
 def _draw(trial: Trial, name: str, options: Sequence[T], key: Callable[[T], Any] = lambda value: value) -> T:
-    """Returns one of the options, sampled by the trial if there are several."""
+    """Samples one of several options; a single option is no dimension of the study."""
     if len(options) == 1:
         return options[0]
     by_name = {key(option): option for option in options}
@@ -213,7 +214,7 @@ def sample(
     trials: int = 500,
     storage: str | None = None,
     progress: Progress = ignore_progress,
-) -> Sampled:
+) -> SampledPlans:
     """Runs a study up to this many trials and returns the simulated plans."""
     from optuna.trial import TrialState
 
@@ -221,8 +222,8 @@ def sample(
         raise BadInput(f"--trials is {trials}; it must be at least 1")
     cases = simulations.cases
     study = open_study(storage, cases.request.seed)
-    walk = _Walk(cases)
-    out = Sampled()
+    walk = _SampledSpace(cases)
+    out = SampledPlans()
     earlier = (_stored_plan(trial, cases) for trial in study.trials)
     scored = {known.plan.key: known for known in earlier if known is not None}
     done = sum(trial.state.is_finished() for trial in study.trials)
@@ -232,7 +233,11 @@ def sample(
             plans = [walk.ask(trial) for trial in asked]
             wanted: dict[str, Plan] = {}
             for plan in plans:
-                if isinstance(plan, Plan) and plan.key not in scored and not _is_beaten(plan, cases, scored):
+                if (
+                    isinstance(plan, Plan)
+                    and plan.key not in scored
+                    and not _is_dominated(plan, cases, scored)
+                ):
                     wanted.setdefault(plan.key, plan)
             predictions = simulations.predict_all(wanted.values())
             for plan, prediction in zip(wanted.values(), predictions, strict=True):
@@ -288,11 +293,11 @@ def recommend_sampled(
     return extend_answer(
         answer,
         lambda: {"baseline": baseline_of(chosen, simulations, searched=True)},
-        lambda: look_further(chosen, simulations, progress) if advice else {},
+        lambda: changes_and_saturation(chosen, simulations, progress) if advice else {},
     )
 
 
-def _is_beaten(plan: Plan, cases: Cases, scored: dict[str, ScoredPlan]) -> bool:
+def _is_dominated(plan: Plan, cases: Cases, scored: dict[str, ScoredPlan]) -> bool:
     """Whether a simulated plan dominates this plan's bounds."""
     speed, cost = _bound_objectives(plan, cases)
     return any(
@@ -307,7 +312,7 @@ def _bound_objectives(plan: Plan, cases: Cases) -> tuple[float, float]:
 
 
 def _stored_plan(trial: FrozenTrial, cases: Cases) -> ScoredPlan | None:
-    """The scored plan that a stored trial has simulated; None if it has none."""
+    """Scored plan of a trial in the storage; None if it simulated none."""
     attr = trial.user_attrs.get("scored")
     if attr is None:
         return None

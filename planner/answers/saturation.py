@@ -19,19 +19,19 @@ from typing import Any
 from planner.answers.assumptions import assumptions
 from planner.answers.curve import (
     WorkersCurve,
-    fewest_workers,
+    find_turning_points,
     fitting_notes,
     fitting_plan,
     minimum_feasible_plan,
-    refine_turns,
+    plan_with_minimum_workers,
+    refine_turning_points,
+    score_doublings,
     score_points,
     step_samples,
-    try_doublings,
-    turns_of,
     worker_counts,
 )
 from planner.answers.parts import baseline_of, step_breakdown
-from planner.answers.questions import default_machine_facts, one_plan
+from planner.answers.questions import default_machine_facts, single_plan
 from planner.answers.results import Saturation, SaturationPoint, extend_answer
 from planner.errors import BadInput, Infeasible, Interrupted
 from planner.hardware.prices.cost import usd_per_million_samples
@@ -66,11 +66,11 @@ def saturation_for(
     progress: Progress = ignore_progress,
 ) -> Saturation:
     """Predicts throughput by number of workers for a request's plan, and the servers it needs."""
-    asked = one_plan(request, joined=True)
+    asked = single_plan(request, joined=True)
     max_workers = max_workers or request.max_workers
     cases = Cases(request, model_of(request), load())
-    plan = minimum_feasible_plan(asked, cases, lambda other: one_plan(other, joined=True))
-    cases.check(fewest_workers(plan, cases.market))
+    plan = minimum_feasible_plan(asked, cases, lambda other: single_plan(other, joined=True))
+    cases.check(plan_with_minimum_workers(plan, cases.market))
     with executor_of(executor, jobs) as pool:
         curve = saturation_of(
             plan,
@@ -101,16 +101,16 @@ def saturation_of(
     most = most_step_samples(request, cases.model)
     partial = False
     try:
-        try_doublings(curve, progress)
+        score_doublings(curve, progress)
         usual = [count for count, sized in curve.asked.items() if step_samples(sized) <= most]
-        curve.look_at([count for count in usual[-1:] if count < max(curve.known)])
-        refine_turns(curve, request.min_marginal_efficiency, most, progress)
+        curve.score_counts([count for count in usual[-1:] if count < max(curve.known)])
+        refine_turning_points(curve, request.min_marginal_efficiency, most, progress)
     except KeyboardInterrupt:
         partial = True
     scored = curve.points
     if not scored:
         raise Interrupted("interrupted before a simulation ended; give fewer --max-workers")
-    turns = turns_of(scored, request.min_marginal_efficiency, most)
+    turns = find_turning_points(scored, request.min_marginal_efficiency, most)
     grew = turns.peak == len(scored) - 1
     ended = grew and turns.worth == turns.peak
     last = scored[turns.worth]
@@ -164,7 +164,7 @@ def curve_of(plan: Plan, simulations: Simulations, max_workers: int) -> WorkersC
         max_workers = min(max_workers, per_machine)
     first = 1 if per_machine == 1 or plan.workers < per_machine else per_machine
     first = max(first, plan.mesh.size)
-    fewest = fewest_workers(replace(plan, workers=first), cases.market).workers
+    fewest = plan_with_minimum_workers(replace(plan, workers=first), cases.market).workers
     shared = {
         workers: sized
         for workers in worker_counts(fewest, max_workers, first, per_machine)
@@ -198,6 +198,7 @@ def strategy_error(plan: Plan, cases: Cases) -> str:
 
 
 def _saturation_points(scored: list[ScoredPlan], cases: Cases) -> list[SaturationPoint]:
+    """Points of the curve with their efficiency and marginal gain and cost."""
     points = []
     first = scored[0].samples_per_s / scored[0].plan.workers
     for index, now in enumerate(scored):

@@ -50,11 +50,14 @@ Submit = Callable[[], Future[Prediction]]
 
 
 class StoreFailed(PlannerError):
-    """The store could not be written: the disk is full or gone."""
+    """The store cannot be written, for example because the disk is full."""
 
 
 class Store:
-    """The SQLite rows of a sweep. Not thread-safe: use it in the thread that opened it."""
+    """Results of a sweep in SQLite, one row per plan.
+
+    Not thread-safe: use it in the thread that opened it.
+    """
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -93,6 +96,7 @@ class Store:
                 time.sleep(0.05)
 
     def close(self) -> None:
+        """Closes the database."""
         self._db.close()
 
     def prepare(self, keys: Sequence[str], fingerprint: str) -> None:
@@ -131,8 +135,8 @@ class Store:
             ]
         return [number for (number,) in rows]
 
-    def claim(self, most: int, among: Sequence[int] = ()) -> list[int]:
-        """Claims up to `most` pending plans and returns their row numbers; `among` restricts the rows."""
+    def claim(self, limit: int, among: Sequence[int] = ()) -> list[int]:
+        """Claims up to `limit` pending plans and returns their row numbers; `among` restricts the rows."""
         wanted = f"AND number IN ({','.join(map(str, among))})" if among else ""
         with self._transaction():
             owners = {
@@ -149,7 +153,7 @@ class Store:
             free = self._db.execute(
                 f"SELECT number FROM plans WHERE result IS NULL AND owner IS NULL {wanted} "
                 "ORDER BY number LIMIT ?",
-                (most,),
+                (limit,),
             ).fetchall()
             self._db.executemany(
                 "UPDATE plans SET owner = ?, tries = tries + 1 WHERE number = ?",
@@ -191,6 +195,7 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
+        """Context of one write transaction, rolled back after an error."""
         try:
             self._db.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
@@ -219,16 +224,18 @@ class Store:
 
 
 def _digest(*words: str) -> str:
+    """Short hexadecimal digest of texts."""
     return hashlib.blake2b("\n".join(words).encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
 def _process_identity(pid: int) -> str:
-    """Identifies a process by host, number and start time, with a digest."""
+    """Text that identifies a process: host, number and start time, with a digest."""
     who = f"{socket.gethostname()}/{pid}/{_start_time(pid)}"
     return f"{who}/{_digest(who)}"
 
 
 def _start_time(pid: int) -> str:
+    """Start time of a process in clock ticks, on Linux; empty string if unknown."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:  # no such file system, or no such process
@@ -322,6 +329,7 @@ class StoredSimulations(Simulations):
         self.store = store
 
     def predict_all(self, plans: Iterable[Plan], rung: Rung = "long") -> list[Prediction]:
+        """Predictions of plans, simulated unless the store has them."""
         plans = list(plans)
         if not plans:
             return []

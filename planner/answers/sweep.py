@@ -22,9 +22,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from planner.answers.parts import VERSION, Shown
-from planner.answers.questions import options_in, parse_request
-from planner.answers.refusals import no_plans
+from planner.answers.parts import VERSION, RenderableAnswer
+from planner.answers.questions import check_options, parse_request
+from planner.answers.refusals import no_plan_message
 from planner.answers.store import Store, StoredSimulations, decode_result, run_pending
 from planner.errors import BadInput, Infeasible
 from planner.hardware import Hardware
@@ -52,7 +52,7 @@ class Grid:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of plans, models, machines and settings."""
+        """Digest of plans, models, machines and settings, which tells sweeps apart."""
         market = self.cases[0].market
         names = sorted({rented.machine for plan in self.plans for rented in plan.rented(market)})
         return fingerprint(
@@ -78,20 +78,21 @@ def _fingerprint_values(request: Request, model: Model) -> list[Any]:
 
 
 def _without_source(machine: Hardware) -> Hardware:
+    """Copy of a machine without file path, family and price source."""
     return replace(machine, path="", family="", price=replace(machine.price, source=""))  # of a file
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """The scenarios of a sweep file; with `trials`, sampled by optuna."""
+    """Scenarios of a sweep file; with `trials`, sampled by optuna."""
 
     scenarios: list[dict[str, Any]]
     trials: int | None = None
 
 
 @dataclass(frozen=True)
-class SweepResult(Shown):
-    """Every scored plan in grid order, and refusals."""
+class SweepResult(RenderableAnswer):
+    """All scored plans in grid order, and the refused ones with their reasons."""
 
     page_maker = "planner.report.sweep.sweep_page"
     rows: list[ScoredPlan]
@@ -102,6 +103,7 @@ class SweepResult(Shown):
     request: Request | None = None  # one of those that were asked, for what all of them have in common
 
     def as_dict(self) -> dict[str, Any]:
+        """Figures under their JSON keys."""
         return {
             "version": VERSION,
             "plans": [row.as_dict() for row in self.rows],
@@ -139,7 +141,7 @@ def read_sweep(path: Path) -> Sweep:
     out = []
     for model, mode in product(axes["model"], axes["mode"]):
         chosen = {name: word for name, word in (("model", model), ("mode", mode)) if word is not None}
-        out.append(options_in(source, {**values, **chosen}))
+        out.append(check_options(source, {**values, **chosen}))
     return Sweep(out, (search.trials or 500) if search.search == "optuna" else None)
 
 
@@ -157,7 +159,7 @@ def grid_of(requests: list[Request]) -> Grid:
         cases, space = Cases(request, model), enumerate_plans(request, model, unpriced=True)
         dropped.update(space.dropped)
         if not space.plans and len(requests) == 1:
-            raise Infeasible(no_plans(space, request))
+            raise Infeasible(no_plan_message(space, request))
         for plan in space.plans:
             plans.setdefault(plan.key, (plan, cases))
         if len(plans) > MAX_PLANS:
@@ -203,6 +205,7 @@ def sweep_for(
 
 
 def _score_grid(grid: Grid, store: Store, pool: Executor, progress: Progress) -> SweepResult:
+    """Simulates the plans that the store lacks; an interruption gives a partial result."""
     store.prepare([plan.key for plan in grid.plans], grid.fingerprint)
     simulations = {cases: Simulations(cases, pool) for cases in dict.fromkeys(grid.cases)}
     tasks = {
@@ -259,6 +262,7 @@ def _possible_machines(request: Request) -> list[Hardware]:
 
 
 def _sweep_result(grid: Grid, store: Store, partial: bool) -> SweepResult:
+    """Result of a sweep from the stored rows."""
     rows: list[ScoredPlan] = []
     refused: dict[str, str] = {}
     for number, text in store.results().items():

@@ -52,13 +52,13 @@ def timeline_of(request: Request, plan: Plan, *, steps: int = 3) -> Timeline:
         "exchange": plan.exchange.labels().plan,
     }
     seed = plan.simulation_seed(request.seed)
-    return simulate_window(case, seed=seed, steps=steps, about=about)
+    return simulate_window(case, seed=seed, steps=steps, facts=about)
 
 
 def simulate_window(
-    case: Case, *, seed: int = 0, steps: int = 3, about: Mapping[str, Any] | None = None
+    case: Case, *, seed: int = 0, steps: int = 3, facts: Mapping[str, Any] | None = None
 ) -> Timeline:
-    """Simulates a few steps of worker 0 after a warm-up, and keeps the chunks that overlap them."""
+    """Simulates a few steps of worker 0 after a warm-up; returns the chunks that overlap them."""
     from planner.simulator.run import RunOptions, run
     from planner.simulator.simulate import FAIRNESS_SIGMA, start_offsets_s
 
@@ -92,7 +92,7 @@ def simulate_window(
     inside = slice(
         int(np.searchsorted(rows["end_s"], start_s)), int(np.flatnonzero(rows["start_s"] < end_s)[-1]) + 1
     )
-    return Timeline(profile, cluster, rows[inside], first, steps, start_s, end_s, about or {})
+    return Timeline(profile, cluster, rows[inside], first, steps, start_s, end_s, facts or {})
 
 
 def _with_margin(steps: int) -> int:

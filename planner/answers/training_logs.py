@@ -65,6 +65,7 @@ class TrainingLog:
 
 
 def _parse_number(value: Any) -> float | None:
+    """Converts a value to a finite number; None if it is none."""
     try:
         number = float(value) if isinstance(value, int | float | str) else math.nan
     except (ValueError, OverflowError):
@@ -83,6 +84,7 @@ def _parse_seconds(clock: Any) -> float | None:
 
 
 def _read_text(path: Path) -> str:
+    """Reads a UTF-8 log of limited size."""
     with open_regular_file(path) as file:
         data = file.read(LARGEST_LOG_BYTES + 1)
     if len(data) > LARGEST_LOG_BYTES:
@@ -113,12 +115,14 @@ def read_log(path: Path | str) -> TrainingLog:
 
 
 def _single_run(folder: Path, runs: list[Path]) -> Path:
+    """The only run of a folder; raises BadInput for several."""
     if len(runs) > 1:
         raise BadInput(f"{folder}: holds {len(runs)} runs; name one, as {runs[-1]}")
     return runs[0]
 
 
 def _read_file(path: Path) -> TrainingLog:
+    """Reads a log file in the format that its name or first character tells."""
     if "tfevents" in path.name:
         return _read_tensorboard(path, [path])
     if path.suffix == ".wandb":
@@ -154,13 +158,15 @@ def _read_tensorboard(path: Path, files: Iterable[Path]) -> TrainingLog:
     for file in files:
         try:
             for event in _read_records(file):
-                top = _field_places(event, 0, len(event))
+                top = _field_positions(event, 0, len(event))
                 step = top[STEP][-1][0] if STEP in top else 0
                 clock_s = _unpack_number("<d", event, top.get(WALL_TIME, ()))
                 for value in (
-                    at for place in top.get(SUMMARY, ()) for at in _field_places(event, *place).get(VALUE, ())
+                    at
+                    for place in top.get(SUMMARY, ())
+                    for at in _field_positions(event, *place).get(VALUE, ())
                 ):
-                    _add_scalar(log, event, _field_places(event, *value), step, clock_s)
+                    _add_scalar(log, event, _field_positions(event, *value), step, clock_s)
         except protobuf.WireError as error:
             raise BadInput(f"{file}: not TensorBoard events ({error}); copy the file again") from error
     return log
@@ -185,7 +191,7 @@ def _read_records(path: Path) -> Iterator[bytes]:
 Place = tuple[int, int]
 
 
-def _field_places(data: bytes, start: int, end: int) -> dict[int, list[Place]]:
+def _field_positions(data: bytes, start: int, end: int) -> dict[int, list[Place]]:
     """Start and end of a message's fields by field number; for a varint its value instead of the start."""
     places: dict[int, list[Place]] = {}
     for number, _, a, b in protobuf.iterate_fields(data, start, end):
@@ -193,10 +199,10 @@ def _field_places(data: bytes, start: int, end: int) -> dict[int, list[Place]]:
     return places
 
 
-def _unpack_number(form: str, data: bytes, places: Iterable[Place]) -> float | None:
-    """The number in the last of the fields that has the right size; None if none has."""
+def _unpack_number(form: str, data: bytes, positions: Iterable[Place]) -> float | None:
+    """Number in the last of the fields that has the right size; None if none has."""
     size, number = struct.calcsize(form), None
-    for start, end in places:
+    for start, end in positions:
         if end - start == size:
             (number,) = struct.unpack_from(form, data, start)
     return number
@@ -208,7 +214,7 @@ def _add_scalar(
     """Adds the number of a summary, unless it is an image or a histogram."""
     number = _unpack_number("<f", event, value.get(SIMPLE_VALUE, ()))
     for place in value.get(TENSOR, ()):
-        tensor = _field_places(event, *place)
+        tensor = _field_positions(event, *place)
         number = _unpack_number("<f", event, [*tensor.get(TENSOR_CONTENT, ()), *tensor.get(FLOAT_VALUES, ())])
     if TAG in value:
         log.add(protobuf.decode_text(event, *value[TAG][-1]), number, step, clock_s)
@@ -236,6 +242,7 @@ def _read_json(path: Path, text: str) -> TrainingLog:
 
 
 def _log_from_rows(path: Path, format: str, rows: Any) -> TrainingLog:
+    """Builds a log from rows of named values."""
     log = TrainingLog(path, format)
     for number, row in enumerate(rows if isinstance(rows, Iterable) else [rows], 1):
         if not isinstance(row, dict) or number > MOST_VALUES:

@@ -178,16 +178,16 @@ def check_run(
         return
     if answer is None or (measured is None) == (log is None):
         raise BadInput("give an answer (JSON) and one of --measured RATE and --log PATH")
-    from planner.answers.answer_files import chosen_plan
-    from planner.answers.checking import check, measured_speed
+    from planner.answers.answer_files import read_chosen_plan
+    from planner.answers.checking import check_speed, measured_speed
 
-    plan = chosen_plan(answer)
+    plan = read_chosen_plan(answer)
     source = ""
     if log is not None:
         speed = measured_speed(log, plan.samples_per_step)
         measured, source = speed.samples_per_s, speed.source
     assert measured is not None
-    checked_run = check(plan, measured)
+    checked_run = check_speed(plan, measured)
     kept = None
     if keep and (force or not checked_run.is_absurd):
         from datetime import date
@@ -223,9 +223,9 @@ def answer_device(device: str | None, machine: str) -> str:
 @with_output_flags
 def diff(old: Path, new: Path, *, fail_over: float | None = None) -> Answer:
     """Show the settings in which two answers differ, and the changes in speed, cost and memory."""
-    from planner.answers.answer_files import chosen_plan, difference
+    from planner.answers.answer_files import compare_plans, read_chosen_plan
     from planner.report.simulate import diff_page
 
-    before, after = chosen_plan(old), chosen_plan(new)
-    page = diff_page(difference(before, after), f"planner diff: {old.name} and {new.name}")
+    before, after = read_chosen_plan(old), read_chosen_plan(new)
+    page = diff_page(compare_plans(before, after), f"planner diff: {old.name} and {new.name}")
     return Answer(page, then=lambda: out.exit_if_over_cost(after.usd_per_million_samples, fail_over, new))

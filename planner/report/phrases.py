@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from planner.answers.assumptions import no_longer_sold
+from planner.answers.assumptions import retired_machine_names
 from planner.note import Note, Topic
 from planner.parallel.plan import Plan
 from planner.report.assumed import notes_of
@@ -98,7 +98,7 @@ def plan_headline(plan: Plan, request: Request) -> str:
     devices = f" ({plan.workers} x {device.name.partition('-Blackwell')[0]})" if device.kind == "gpu" else ""
     strategy = strategy_words(plan).removesuffix(f", {added.removeprefix(' + ')}")
     machines = f"{plan.machines} x {plan.machine}{devices}{added}"
-    retired = [f"{name} is retired" for name in no_longer_sold(plan, request)]
+    retired = [f"{name} is retired" for name in retired_machine_names(plan, request)]
     virtual = plan.mesh.detail_text.removeprefix(", ") if plan.mesh.is_sharded else ""
     return ", ".join(
         filter(None, [machines, strategy, virtual, plan.compute_text, batch_words(plan), *retired])

@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.answers.answer_files import ChosenPlan, Difference
 from planner.answers.checking import Check, Suspect
-from planner.answers.parts import Anatomy
+from planner.answers.parts import StepDetails
 from planner.answers.questions import Simulation
 from planner.note import Note, Topic
 from planner.report import charts
@@ -29,7 +29,7 @@ PARTS = {
 }
 
 
-def breakdown_tables(anatomy: Anatomy | None) -> list[Table]:
+def breakdown_tables(anatomy: StepDetails | None) -> list[Table]:
     """Tables of the step breakdown and of memory per device, where known."""
     if anatomy is None:
         return []

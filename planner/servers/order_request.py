@@ -21,7 +21,7 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 
-from planner.answers.parts import Shown
+from planner.answers.parts import RenderableAnswer
 from planner.device.memory import Shares, footprint
 from planner.device.precision import FP32
 from planner.errors import BadInput, Infeasible, unknown_name
@@ -167,7 +167,7 @@ class OrderRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class OrderAnswer(Shown):
+class OrderAnswer(RenderableAnswer):
     """Comparison of transfer orders, with the profile, cluster and tuning that it used."""
 
     page_maker = "planner.servers.order_page.order_page"

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from planner.answers.answer_files import chosen_plan, difference
-from planner.answers.checking import check, kind_of, measured_speed
+from planner.answers.answer_files import compare_plans, read_chosen_plan
+from planner.answers.checking import check_speed, measured_speed, series_quantity
 from planner.answers.training_logs import MOST_VALUES, read_log
 from planner.cli._app import main
 from planner.errors import BadInput
@@ -53,22 +53,22 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_run_inside_and_one_outside(tmp_path: Path) -> None:
-    plan = chosen_plan(written(tmp_path))
-    assert check(plan, 900).is_inside
-    assert not check(plan, 800).is_inside
-    assert check(plan, 1010).suspects == ()
+    plan = read_chosen_plan(written(tmp_path))
+    assert check_speed(plan, 900).is_inside
+    assert not check_speed(plan, 800).is_inside
+    assert check_speed(plan, 1010).suspects == ()
 
 
 def test_check_likeliest_suspect_had_to_be_wrong_by_less(tmp_path: Path) -> None:
-    plan = chosen_plan(written(tmp_path))
+    plan = read_chosen_plan(written(tmp_path))
     # a step 1.25 times as long: the device 1.05 / 0.8 of its time, what is not hidden 0.45 / 0.2
-    by_name = {suspect.name: suspect.times for suspect in check(plan, 800).suspects}
+    by_name = {suspect.name: suspect.times for suspect in check_speed(plan, 800).suspects}
     assert by_name["device"] == pytest.approx(1.3125)
     assert by_name["network"] == pytest.approx(2.25)
-    assert check(plan, 800).suspects[0].name == "device"
-    waiting = chosen_plan(written(tmp_path, utilisation={"worker": 0.2}))
-    assert check(waiting, 800).suspects[0].name == "network"
-    faster = check(plan, 1200).suspects
+    assert check_speed(plan, 800).suspects[0].name == "device"
+    waiting = read_chosen_plan(written(tmp_path, utilisation={"worker": 0.2}))
+    assert check_speed(waiting, 800).suspects[0].name == "network"
+    faster = check_speed(plan, 1200).suspects
     assert [entry.name for entry in faster] == ["device", "network"]
     assert faster[0].times < 1
 
@@ -76,7 +76,7 @@ def test_check_likeliest_suspect_had_to_be_wrong_by_less(tmp_path: Path) -> None
 @pytest.mark.parametrize("rate", [0.0, -3.0, float("nan"), float("inf")])
 def test_rate_that_is_none_is_refused(rate: float, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="above zero"):
-        check(chosen_plan(written(tmp_path)), rate)
+        check_speed(read_chosen_plan(written(tmp_path)), rate)
 
 
 def test_answer_of_another_version_or_without_a_plan_is_refused(tmp_path: Path) -> None:
@@ -91,12 +91,12 @@ def test_answer_of_another_version_or_without_a_plan_is_refused(tmp_path: Path) 
     ):
         path.write_text(text)
         with pytest.raises(BadInput, match=words):
-            chosen_plan(path)
+            read_chosen_plan(path)
 
 
 def test_differences_list_settings_and_figures(tmp_path: Path) -> None:
-    old = chosen_plan(written(tmp_path))
-    new = chosen_plan(
+    old = read_chosen_plan(written(tmp_path))
+    new = read_chosen_plan(
         written(
             tmp_path,
             key="plan",
@@ -108,7 +108,7 @@ def test_differences_list_settings_and_figures(tmp_path: Path) -> None:
             usd_per_million_samples=2.6,
         )
     )
-    result = difference(old, new)
+    result = compare_plans(old, new)
     assert {setting.name: (setting.old, setting.new) for setting in result.settings} == {
         "batch": ("64", "128"),
         "exchange": ("allreduce", "sharded, stage 3"),
@@ -117,17 +117,17 @@ def test_differences_list_settings_and_figures(tmp_path: Path) -> None:
     assert ratios["samples/s"] == pytest.approx(1.3)
     assert ratios["$/h"] == 1
     assert result.apart
-    larger = chosen_plan(written(tmp_path, exchange={"kind": "allreduce", "bucket_bytes": 50 * 2**20}))
-    assert [(setting.name, setting.old, setting.new) for setting in difference(old, larger).settings] == [
+    larger = read_chosen_plan(written(tmp_path, exchange={"kind": "allreduce", "bucket_bytes": 50 * 2**20}))
+    assert [(setting.name, setting.old, setting.new) for setting in compare_plans(old, larger).settings] == [
         ("exchange buckets", "25 MiB", "50 MiB")
     ]
-    assert not difference(old, old).settings
-    assert not difference(old, old).apart
+    assert not compare_plans(old, old).settings
+    assert not compare_plans(old, old).apart
 
 
 def test_plans_of_one_device_are_told_apart_by_their_simulations_alone(tmp_path: Path) -> None:
     own = {"samples_per_s_low": 990.0, "samples_per_s_high": 1010.0}
-    old = chosen_plan(written(tmp_path, **own))
+    old = read_chosen_plan(written(tmp_path, **own))
     for rate, device, apart in (
         (1100, "V100-SXM2-16GB", True),
         (1005, "V100-SXM2-16GB", False),
@@ -138,7 +138,7 @@ def test_plans_of_one_device_are_told_apart_by_their_simulations_alone(tmp_path:
             "samples_per_s_low": rate * 0.99,
             "samples_per_s_range_low": rate * 0.85,
         }
-        assert difference(old, chosen_plan(written(tmp_path, device=device, **new))).apart == apart
+        assert compare_plans(old, read_chosen_plan(written(tmp_path, device=device, **new))).apart == apart
 
 
 def run(*words: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
@@ -184,7 +184,7 @@ def test_run_far_from_its_prediction_is_kept_only_by_force(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(written(tmp_path))
-    rate = chosen_plan(path).samples_per_s
+    rate = read_chosen_plan(path).samples_per_s
     for times in (0.1, 4.0):
         code, out, _ = run("check", path, "--measured", str(rate * times), capsys=capsys)
         assert code == 0
@@ -299,9 +299,9 @@ def test_measured_speed_an_evaluation_does_not_slow_the_run(tmp_path: Path) -> N
     ],
 )  # fmt: skip
 def test_kind_of_names_of_common_loggers(name: str, kind: str | None) -> None:
-    meaning = kind_of(name)
+    meaning = series_quantity(name)
     assert (meaning and meaning[0]) == kind
-    assert kind_of("ms/step") == kind_of("step_time_ms") == ("step time", 1e-3)
+    assert series_quantity("ms/step") == series_quantity("step_time_ms") == ("step time", 1e-3)
 
 
 @pytest.mark.parametrize(

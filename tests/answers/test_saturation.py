@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import planner
-from planner.answers.curve import doublings, turns_of
-from planner.answers.questions import one_plan, parse_request, simulation_for
+from planner.answers.curve import doublings, find_turning_points
+from planner.answers.questions import parse_request, simulation_for, single_plan
 from planner.answers.saturation import _advised_server_count, saturation_for
 from planner.errors import BadInput, Infeasible
 from planner.report.assumed import notes_of
@@ -107,7 +107,7 @@ def test_turns_of_points(inception3, speeds, efficiency, turns):
         )
 
     points = [point(2**k, speed) for k, speed in enumerate(speeds)]
-    result = turns_of(points, efficiency)
+    result = find_turning_points(points, efficiency)
     assert (result.worth, result.doubled, result.peak) == turns
 
 
@@ -192,7 +192,7 @@ def test_fewer_workers_than_the_servers_need_are_refused():
 
 def test_several_machines_where_one_is_needed():
     with pytest.raises(BadInput, match=r"--hardware names"):
-        one_plan(replace(ALEXNET, hardware=("p3.*",)))
+        single_plan(replace(ALEXNET, hardware=("p3.*",)))
 
 
 def test_batch_that_does_not_fit():
@@ -358,9 +358,9 @@ def test_large_model_without_a_machine_gets_one_that_is_full_of_devices():
     assert curve.points[0].scored.plan.machine == "p5.48xlarge"
     first = str(notes_of(curve.assumptions)[0])
     assert first == "Machines: p5.48xlarge by default; --hardware or --gpu chooses another."
-    by_device = one_plan(Request(model="llama3-8b", gpu="L4"), joined=True)  # one of them alone is cheaper
+    by_device = single_plan(Request(model="llama3-8b", gpu="L4"), joined=True)  # one of them alone is cheaper
     assert by_device.workers_per_machine == 8
-    assert one_plan(Request(model="gpt2", gpu="A100"), joined=True).workers_per_machine == 1
+    assert single_plan(Request(model="gpt2", gpu="A100"), joined=True).workers_per_machine == 1
     small = saturation_for(Request(model="gpt2"), max_workers=2)
     assert str(notes_of(small.assumptions)[0]).startswith("Machines: g5.xlarge by default")
 
@@ -381,7 +381,7 @@ def test_setting_that_a_site_does_not_have_says_why(kind):
         model="gpt2", hardware=("p4d.24xlarge",), workers=(8,), exchanges=((kind, {"within": "machine"}),)
     )
     with pytest.raises(BadInput, match="several whole machines with several devices; use within=all"):
-        one_plan(inside)
+        single_plan(inside)
 
 
 def test_servers_that_hold_too_little_are_refused_in_a_sentence():
@@ -399,7 +399,7 @@ def test_strategy_inside_machines_takes_whole_machines():
     assert [point.workers for point in curve.points] == [16, 24, 32]
     for kind in ("sharded", "owned"):
         with pytest.raises(BadInput, match="several whole machines"):
-            one_plan(replace(inside, workers=(9,), exchanges=((kind, {"within": "machine"}),)))
+            single_plan(replace(inside, workers=(9,), exchanges=((kind, {"within": "machine"}),)))
 
 
 def test_fewest_that_hold_a_model_are_named():

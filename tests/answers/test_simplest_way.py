@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import planner
-from planner.answers.refine import settings_changed
+from planner.answers.refine import settings_complexity
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.mesh import Mesh
@@ -28,7 +28,9 @@ def test_least_gain_is_asked_of_more_setup_alone() -> None:
 
 
 def test_settings_changed_prefers_less_recompute_to_fewer_micro_batches() -> None:
-    assert settings_changed(replace(PLAN, accumulate=4)) < settings_changed(replace(PLAN, recompute="full"))
+    assert settings_complexity(replace(PLAN, accumulate=4)) < settings_complexity(
+        replace(PLAN, recompute="full")
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import planner
-from planner.answers.questions import one_plan, parse_request, simulation_for
+from planner.answers.questions import parse_request, simulation_for, single_plan
 from planner.answers.recommend import recommend_for
 from planner.answers.sweep import sweep
 from planner.cli._app import app
@@ -98,12 +98,12 @@ def test_servers_that_cannot_hold_their_share_are_refused() -> None:
 )
 def test_default_is_no_sentinel(words: dict[str, str], says: str) -> None:
     with pytest.raises(BadInput, match=says):
-        one_plan(asked(**{"model": "alexnet", **words}))
+        single_plan(asked(**{"model": "alexnet", **words}))
 
 
 def test_one_host_by_any_word() -> None:
     for words, host in (("own", "p3.2xlarge"), ("colocated", None), ("c5n.large", "c5n.large")):
-        plan = one_plan(asked(model="alexnet", hardware="p3.2xlarge", server_hardware=words))
+        plan = single_plan(asked(model="alexnet", hardware="p3.2xlarge", server_hardware=words))
         assert isinstance(plan.exchange, ParameterServers)
         assert plan.exchange.host == host
 
@@ -118,9 +118,9 @@ def test_exchange_that_cannot_fill_a_machine_is_said() -> None:
 
 def test_automatic_batch_of_one_plan_is_the_largest_that_fits() -> None:
     request = asked(model="vgg16", hardware="p3.2xlarge", batch="auto")
-    batch = one_plan(request).batch
+    batch = single_plan(request).batch
     assert batch in {2**k for k in range(3, 11)}
-    Cases(request, model_of(request)).check(one_plan(request))
+    Cases(request, model_of(request)).check(single_plan(request))
     with pytest.raises(Infeasible, match="needs"):
         simulation_for(asked(model="vgg16", hardware="p3.2xlarge", batch=2 * batch))
 
@@ -206,7 +206,7 @@ def test_sampled_space_is_the_enumerated_one(monkeypatch: pytest.MonkeyPatch) ->
         raise KeyboardInterrupt
 
     simulations = Simulations(Cases(request, load_model("alexnet")), executor=None)  # type: ignore[arg-type]
-    monkeypatch.setattr("planner.answers.sampled._is_beaten", lambda *_: False)
+    monkeypatch.setattr("planner.answers.sampled._is_dominated", lambda *_: False)
     monkeypatch.setattr("planner.answers.sampled.ROUND", 400)
     monkeypatch.setattr(Simulations, "predict_all", predicted)
     result = sample(simulations, trials=400)

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 import planner
-from planner.answers.answer_files import chosen_plan
+from planner.answers.answer_files import read_chosen_plan
 from planner.answers.checking import measured_speed
 from planner.answers.launching import launch_of
 from planner.answers.questions import Simulation, parse_request, read_scenario
@@ -194,7 +194,7 @@ def read_profile(folder: Path, field: str, payload: str) -> Any:
 
 def read_answer(folder: Path, field: str, payload: str) -> Any:
     answer = {"version": 2, "plan": ANSWER | {field: payload}}
-    return chosen_plan(written(folder / "a.json", json.dumps(answer)))
+    return read_chosen_plan(written(folder / "a.json", json.dumps(answer)))
 
 
 def read_network(folder: Path, field: str, payload: str) -> Any:

@@ -170,7 +170,7 @@ def test_links_hosts_and_joint_ops_have_tracks_with_names(tmp_path):
         link_resources=(FABRIC,),
         leaders=((0, 0),),
     )
-    drawn = simulate_window(Case(profile=profile, cluster=cluster, policy=Fifo()), seed=0, steps=2, about={})
+    drawn = simulate_window(Case(profile=profile, cluster=cluster, policy=Fifo()), seed=0, steps=2, facts={})
     write_chrome(drawn, tmp_path / "out.json")
     phases = by_phase(json.loads((tmp_path / "out.json").read_text()))
     tracks = {e["tid"]: e["args"]["name"] for e in phases["M"] if e["name"] == "thread_name"}

@@ -72,7 +72,7 @@ def test_ctrl_c_while_looking_further_keeps_the_answer(monkeypatch):
         raise KeyboardInterrupt
 
     whole = recommend_for(REQUEST, jobs=1)
-    monkeypatch.setattr("planner.answers.recommend.look_further", interrupted)
+    monkeypatch.setattr("planner.answers.recommend.changes_and_saturation", interrupted)
     answer = recommend_for(REQUEST, jobs=1)
     assert (answer.partial, answer.changes, answer.saturation) == (True, [], None)
     assert answer.chosen == whole.chosen

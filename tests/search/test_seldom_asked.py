@@ -8,7 +8,7 @@ import pytest
 
 from planner.answers.answer_files import _shown_text
 from planner.answers.assumptions import _provider_facts
-from planner.answers.questions import one_plan, simulation_for
+from planner.answers.questions import simulation_for, single_plan
 from planner.answers.recommend import recommend_for
 from planner.errors import Infeasible
 from planner.hardware.catalog import load_hardware
@@ -103,4 +103,4 @@ def test_batches_are_the_models_own_those_named_or_powers_of_two_that_fit() -> N
     assert text.sequence_length is not None
     tried = list(batches(replace(SMALL, model="gpt2", batches="auto"), text, worker))
     assert tried == [2**k for k in range(MICRO_BATCHES + 1)]
-    assert one_plan(SMALL).batch == model.default_batch
+    assert single_plan(SMALL).batch == model.default_batch

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.answers.questions import one_plan, parse_request, recommend, simulation_for
+from planner.answers.questions import parse_request, recommend, simulation_for, single_plan
 from planner.answers.recommend import recommend_for
 from planner.answers.refine import same_step_plans
 from planner.errors import PlannerError
@@ -84,7 +84,7 @@ def test_where_the_own_batch_does_not_fit_the_largest_that_does_is_taken():
 
 
 def test_one_plan_keeps_the_own_batch():
-    assert one_plan(Request(model="resnet50", hardware=("p5.48xlarge",), workers=(8,))).batch == 64
+    assert single_plan(Request(model="resnet50", hardware=("p5.48xlarge",), workers=(8,))).batch == 64
 
 
 def test_doubling_must_bring_a_fiftieth():

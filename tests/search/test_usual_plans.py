@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import planner
-from planner.answers.questions import one_plan, parse_request, simulation_for
+from planner.answers.questions import parse_request, simulation_for, single_plan
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.note import Reason
@@ -24,7 +24,7 @@ DATA = Path(__file__).parents[1] / "data"
 
 
 def plan(*, joined: bool = False, **words: object) -> Plan:
-    return one_plan(parse_request(model="resnet50", **words), joined=joined)  # type: ignore[arg-type]
+    return single_plan(parse_request(model="resnet50", **words), joined=joined)  # type: ignore[arg-type]
 
 
 def test_one_device_is_alone_and_several_sum() -> None:
@@ -61,7 +61,7 @@ def test_steps_recorded_with_servers_go_on_with_them() -> None:
     files = sorted((DATA / "tensorflow").glob("alexnet_ps1_step*.pb.gz"))
     profile = replace(planner.import_profile(files, batch=16), model="alexnet")
     asked = Request(model="alexnet", profile=profile, workers=(3,), bandwidth_bytes_per_s=1.25e7)
-    assert one_plan(asked).exchange.kind == "servers"
+    assert single_plan(asked).exchange.kind == "servers"
 
 
 def test_recorded_ddp_step_is_predicted_for_more_ranks() -> None:
@@ -74,12 +74,12 @@ def test_recorded_ddp_step_is_predicted_for_more_ranks() -> None:
         )
         asked = replace(asked, exchanges=(("allreduce", {}),))
         cases = Cases(asked, model_of(asked))
-        case = cases.case(one_plan(asked))
+        case = cases.case(single_plan(asked))
         sums = [name for name in case.profile.names if name.startswith("allreduce[")]
         assert len(sums) == (0 if workers == 1 else 2)
         assert case.cluster.workers == workers
-        library, site = Gloo(), cases.site(one_plan(asked))
-        gradients = AllReduce().buckets(cases.computation(one_plan(asked)))
+        library, site = Gloo(), cases.site(single_plan(asked))
+        gradients = AllReduce().buckets(cases.computation(single_plan(asked)))
         exposed = sum(
             library.seconds("all_reduce", gradient.bytes, site_peers(site, library)) for gradient in gradients
         )

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from planner.answers.questions import one_plan
+from planner.answers.questions import single_plan
 from planner.device.computation.synthesis import synthesize_computation
 from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
@@ -30,7 +30,7 @@ def asked(policy, mode, machine="g4dn.12xlarge", **more):
         max_steps=240,
         **more,
     )
-    return one_plan(request), Cases(request, model_of(request))
+    return single_plan(request), Cases(request, model_of(request))
 
 
 @pytest.mark.parametrize("servers", [1, 2])

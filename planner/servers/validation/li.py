@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.answers.questions import one_plan, parse_request
+from planner.answers.questions import parse_request, single_plan
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.search.cases import Cases
@@ -68,7 +68,7 @@ def check_saturation(section: Section) -> Iterator[Row]:
 
 def workers_before_saturation(request: Request) -> int | None:
     """Fewest workers after which one more adds less than a tenth of a single worker's throughput."""
-    plan, cases = one_plan(request), Cases(request, model_of(request))
+    plan, cases = single_plan(request), Cases(request, model_of(request))
     with executor_of(None, 1) as pool:
         simulations = Simulations(cases, pool)
         speeds: list[float] = []
