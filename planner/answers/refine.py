@@ -106,7 +106,7 @@ def _plans_gaining_elsewhere(decision: Decision, contest: Contest, cases: Cases)
         if plan.machine in machines:
             continue
         machines.add(plan.machine)
-        ways = [way for way in _other_settings(plan, cases) if settings_complexity(way) > effort]
+        ways = [way for way in _other_settings(plan, cases) if setup_effort(way) > effort]
         if ways and cases.bounds(ways).max() >= cases.bound(plan) * least_gain(effort, effort + 1):
             yield plan
 
@@ -128,7 +128,7 @@ def _simplest_fast_plan(chosen: ScoredPlan, simulations: Simulations) -> ScoredP
     by_effort, top = {own: chosen}, chosen.samples_per_s
     for effort in sorted({own, *map(setup_effort, plans)}):
         floor = chosen.samples_per_s * least_gain(own, effort) / least_gain(effort, own)
-        alike = [way for way in plans if settings_complexity(way) == effort]
+        alike = [way for way in plans if setup_effort(way) == effort]
         if (found := _fastest_plan(alike, floor, simulations)) is not None:
             by_effort[effort], top = found, max(top, found.samples_per_s)
     best = next(
@@ -137,13 +137,13 @@ def _simplest_fast_plan(chosen: ScoredPlan, simulations: Simulations) -> ScoredP
         if known.samples_per_s * (1 + LEAST_GAIN_OVER[effort]) >= top
     )
     gain = 1 + max(LEAST_GAIN, LEAST_GAIN_OVER[setup_effort(best.plan)])
-    if settings_complexity(best.plan) == own and chosen.samples_per_s * gain >= top:
+    if setup_effort(best.plan) == own and chosen.samples_per_s * gain >= top:
         best = best if is_clearly_faster(best, chosen) else chosen
     least = max(best.samples_per_s * (1 - REFINED_GAIN), top / gain)
     for way in sorted(plans, key=lambda way: (*settings_complexity(way), way.key)):
         if settings_complexity(way) >= settings_complexity(best.plan):
             break
-        if settings_complexity(way) <= setup_effort(best.plan):
+        if setup_effort(way) <= setup_effort(best.plan):
             simpler = _fastest_plan([way], least, simulations)
             if simpler is not None:
                 return simpler
