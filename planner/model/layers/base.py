@@ -53,10 +53,7 @@ Grows = Literal["rows", "depth", "times"]
 
 @dataclass(frozen=True, slots=True)
 class Matmul:
-    """`times` matrix products of (rows x depth) by (depth x columns) per sample.
-
-    `grows`: the dimension that is multiplied by the batch.
-    """
+    """`times` products of (rows x depth) by (depth x columns) per sample; a batch multiplies `grows`."""
 
     rows: float
     columns: float
@@ -125,10 +122,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class ElementCounts:
-    """Numbers of elements per sample by width, such as those of saved activations.
-
-    Elements in the run's precision, 4-byte values (statistics, logarithms) and 1-byte masks.
-    """
+    """Elements per sample: in the run's precision, 4-byte `wide` values, and 1-byte `masks`."""
 
     elements: int = 0
     wide: int = 0
@@ -302,10 +296,7 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @classmethod
     def live_gradients(cls, layer: Layer, read_elements: int) -> ElementCounts:
-        """Elements of gradients that the layer's backward pass holds at once.
-
-        `read_elements`: those of inputs that need gradients.
-        """
+        """Elements of gradients held at once in backward; `read_elements`: inputs that need them."""
         return ElementCounts(layer.output_elements + (0 if cls.in_place else read_elements))
 
     @classmethod
