@@ -5,7 +5,7 @@ Shared by the enumerated search (`recommend`), the sampled one (`sampled`) and `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import exp
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from planner.search.request import Request
 from planner.search.scored import Candidate, ScoredPlan, within_limits
 from planner.search.simulations import Simulations, cautious_interval
 from planner.search.sizes import with_micro_batches
+from planner.simulator.statistics import Prediction
 
 if TYPE_CHECKING:
     from planner.search.cases import Cases
@@ -81,12 +82,17 @@ def choose(scored: Sequence[ScoredPlan], request: Request) -> Decision:
 
 def settle_ties(outcome: Outcome, contest: Contest, cases: Cases, evaluate: Evaluate) -> None:
     """Simulates the plans that might tie with the best and win: first briefly, then in full."""
-    looked, among = set(outcome.long), None
+    looked: set[int] = set(outcome.long)
+    among: set[int] | None = None
+    simulated: dict[int, Candidate | None] = {}
     for _ in range(MOST_TIE_ROUNDS):
-        pending = possible_ties(outcome, contest, cases, among)
+        for i in outcome.long - simulated.keys():
+            simulated[i] = _feasible_candidate(cases, contest.plans[i], outcome.scores[i])
+        known = [candidate for _, candidate in sorted(simulated.items()) if candidate is not None]
+        pending = possible_ties(outcome, contest, cases, known, among) if known else []
         if not pending and among is None:
             return
-        among = pending or None  # once these are settled, all are looked at again
+        among = set(pending) or None  # once these are settled, all are looked at again
         if not pending:
             continue
         fresh = [i for i in pending if i not in looked][:TIE_ROUND]
@@ -98,21 +104,30 @@ def settle_ties(outcome: Outcome, contest: Contest, cases: Cases, evaluate: Eval
         outcome.long.update(pending[:1])
 
 
+def _feasible_candidate(cases: Cases, plan: Plan, prediction: Prediction) -> Candidate | None:
+    """Input of the decision rule for a simulated plan; None if it misses a limit."""
+    if prediction.samples_per_s <= 0:
+        return None
+    scored = cases.scored(plan, prediction)
+    if not within_limits([scored], cases.request):
+        return None
+    return scored.candidate(float(discounts([plan], cases.request)[0]))
+
+
 def possible_ties(
-    outcome: Outcome, contest: Contest, cases: Cases, among: Sequence[int] | None = None
+    outcome: Outcome,
+    contest: Contest,
+    cases: Cases,
+    known: Sequence[Candidate],
+    among: Collection[int] | None = None,
 ) -> list[int]:
     """Plans not yet simulated in full that could win a tie at their upper bounds, as indices.
 
-    The narrowest range comes first; `among` restricts the plans.
+    `known` are the feasible plans simulated in full. The narrowest range comes first; `among` restricts the
+    plans.
     """
     request, worth = cases.request, contest.worth
-    final = [cases.scored(contest.plans[i], outcome.scores[i]) for i in sorted(outcome.long)]
-    feasible = within_limits([plan for plan in final if plan.samples_per_s > 0], request)
-    if not feasible:
-        return []
-    shares = discounts([plan.plan for plan in feasible], request).tolist()
-    known = [plan.candidate(share) for plan, share in zip(feasible, shares, strict=True)]
-    choice = rank(known, request.goal, min_marginal_efficiency=request.min_marginal_efficiency).recommended
+    choice = Contenders(known, request.goal, request.min_marginal_efficiency).choice()
     ceiling = contest.bound_samples_per_s.copy()
     for i in outcome.scores.keys() - outcome.long:
         ceiling[i] = min(ceiling[i], cautious_interval(outcome.scores[i], "short")[1])

@@ -83,6 +83,8 @@ def recommend_for(
 
         def look(scored: Sequence[ScoredPlan]) -> None:
             """Reports the best feasible plan so far."""
+            if on_improvement is ignore_improvement:
+                return
             if feasible := within_limits(list(scored), request):
                 on_improvement(choose(feasible, request).recommended)
 
@@ -114,7 +116,7 @@ def recommend_for(
         def report(stage: str, done: int, total: int) -> None:
             """Reports progress, and the best plan after every 100 simulations."""
             progress(stage, done, total)
-            if not done % 100 and on_improvement is not ignore_improvement:
+            if not done % 100:
                 look([cases.scored(plans[i], prediction) for i, prediction in latest.items()])
 
         if exhaustive:

@@ -37,7 +37,7 @@ def recommend(
 
     planner recommend --budget 20 --model vgg11
     """
-    from planner.answers.recommend import STAGES, recommend_for
+    from planner.answers.recommend import STAGES, ignore_improvement, recommend_for
     from planner.report.phrases import best_so_far
     from planner.search.simulations import executor_of
 
@@ -60,7 +60,7 @@ def recommend(
             progress=on_progress,
             trials=sampled,
             study=study,
-            on_improvement=on_improvement,
+            on_improvement=ignore_improvement if given.quiet else on_improvement,
         )
     try:
         given.emit(result)

@@ -65,8 +65,7 @@ def rank(
 ) -> Ranking:
     """Applies the decision rule above; the first of equal plans wins."""
     plans = Contenders(candidates, objective, min_marginal_efficiency)
-    substitutes = np.flatnonzero(plans.may_replace(plans.best)).tolist()
-    choice = plans.most_certain([plans.best, *(i for i in substitutes if plans.may_win_tie(i))])
+    choice = plans.choice()
     narrowest = plans.total_sigma[choice] - SAME_WIDTH
     tied = (i for i in plans.tied_with(choice) if plans.total_sigma[i] >= narrowest)
     return Ranking(choice, plans.cheapest, plans.fastest, tuple(i for i in tied if not plans.is_beaten(i)))
@@ -133,6 +132,11 @@ class Contenders:
                 return now
             now = int(faster[np.lexsort((faster, -self.net_value[faster]))[0]])
 
+    def choice(self) -> int:
+        """Index of the recommended plan: the most certain of the best one and those that may replace it."""
+        substitutes = np.flatnonzero(self.may_replace(self.best)).tolist()
+        return self.most_certain([self.best, *(i for i in substitutes if self.may_win_tie(i))])
+
     def score_better(self, other: int) -> Floats:
         """Z-score of each plan being better than `other`, to first order in speed errors."""
         shared, own, others = self._error_parts(other)
@@ -183,11 +187,18 @@ class Contenders:
         ruling_out = better.union(self.outdoing(choice).tolist()) - set(range(self.decided))
         may_tie = self.may_replace(self.best)
         may_tie[: self.decided] = False
-        plans = [int(i) for i in np.flatnonzero(may_tie) if self.is_preferred(int(i), choice)]
+        plans = [int(i) for i in np.flatnonzero(may_tie) if self._may_win_at_bound(int(i), choice)]
         tying = sorted(
             plans, key=lambda i: (self.total_sigma[i] // SAME_WIDTH, self.machines[i], -self.value[i])
         )
         return list(dict.fromkeys([*sorted(ruling_out, key=lambda i: (-score[i], i)), *tying]))
+
+    def _may_win_at_bound(self, plan: int, choice: int) -> bool:
+        """Whether an undecided plan would win against the choice if it ran at its upper bound. A slower one
+        is outdone by the same plans, and its extra samples cost more."""
+        if not self.is_preferred(plan, choice) or not self.is_worth_its_cost(plan, self.cheapest):
+            return False
+        return bool((self.outdoing(plan) >= self.decided).all())
 
     def may_win_tie(self, plan: int) -> bool:
         """Whether a tied plan is unbeaten, worth its cost and not outdone by another."""
