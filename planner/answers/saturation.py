@@ -134,9 +134,17 @@ def saturation_of(
     return extend_answer(
         answer,
         lambda: _server_counts(wanted or last.plan, simulations) if sizes else {},
-        lambda: {"baseline": baseline_of(last, simulations)},
+        lambda: {"baseline": _single_device(last, scored[0], simulations)},
         lambda: {"beyond_owned": _with_twice_the_machines(scored[-1], owned, simulations)},
     )
+
+
+def _single_device(chosen: ScoredPlan, first: ScoredPlan, simulations: Simulations) -> ScoredPlan | None:
+    """One device alone; its prediction is that of the curve's first point if both are the same plan."""
+    baseline = baseline_of(chosen, simulations)
+    if baseline is None or replace(first.plan, exchange=baseline.plan.exchange) != baseline.plan:
+        return baseline
+    return replace(baseline, prediction=first.prediction)
 
 
 def _with_twice_the_machines(

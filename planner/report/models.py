@@ -73,6 +73,7 @@ def model_tables(model: Model, *, folded: bool = False) -> list[Table]:
     shares = ", ".join(f"{kind} {size / model.bytes:.1%}" for kind, size in ranked)
     scope = _common_scope(model)
     notes = {
+        f"One epoch is {model.samples_per_epoch or 0:,} samples.": bool(model.samples_per_epoch),
         f"Bytes by kind of layer: {shares}.": bool(ranked),
         f"Source: {model.source}.": bool(model.source),
         f"Names are shown without the prefix {scope}.": bool(scope),

@@ -15,6 +15,7 @@ from planner.note import Note, Topic
 from planner.parallel.plan import Plan
 from planner.report.assumed import notes_of
 from planner.report.page import Figure, Page
+from planner.search.rank import SAME_WIDTH
 from planner.search.request import Request
 from planner.search.scored import Limit, ScoredPlan, Training, missed_limit, training_of
 from planner.simulator.cluster import COMPUTATION, INPUT, Resource
@@ -306,13 +307,22 @@ def idle_words(scored: ScoredPlan) -> str:
     return f"{idle:,} of the {devices:,} devices {verb} idle{charged}." if idle > 0 else ""
 
 
-def tied_plans_sentence(rivals: Sequence[ScoredPlan]) -> str:
-    """Sentence naming the plans that tie with the choice; empty string if there are none."""
+def tied_plans_sentence(chosen: ScoredPlan, rivals: Sequence[ScoredPlan]) -> str:
+    """Sentence naming the plans that tie with the choice, and why it wins; empty string if there are none."""
     if not rivals:
         return ""
     names = listing([rival.plan.rental_text for rival in rivals], TIED_NAMED)
-    rule = "ties go to the narrower range, then to fewer machines at a similar cost"
-    return f"Statistically tied with {names}: {rule}."
+    reasons = dict.fromkeys(_tie_reason(chosen, rival) for rival in rivals)
+    return f"Statistically tied with {names}; preferred for {listing(list(reasons), len(reasons))}."
+
+
+def _tie_reason(chosen: ScoredPlan, rival: ScoredPlan) -> str:
+    """What the choice has over a tied plan, in the order of the decision rule."""
+    if chosen.candidate().total_sigma < rival.candidate().total_sigma - SAME_WIDTH:
+        return "its narrower range"
+    if chosen.candidate().machines < rival.candidate().machines:
+        return "fewer machines"
+    return "its expected speed and cost"
 
 
 def bottleneck_words(scored: ScoredPlan) -> str:
@@ -321,9 +331,9 @@ def bottleneck_words(scored: ScoredPlan) -> str:
     used = percent(scored.prediction.utilisation.get(top, 0.0))
     what = resource_words(top, scored.plan)
     if is_saturated(scored):
-        return f"{what} ({used} of the step)"
+        return f"{what} (busy {used} of the step)"
     return (
-        f"latency: no resource is saturated (busiest: {what}, {used} of the step); compute and "
+        f"latency: no resource is saturated (busiest: {what}, busy {used} of the step); compute and "
         "communication wait for each other"
     )
 

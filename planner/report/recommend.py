@@ -91,7 +91,7 @@ def comparison_page(result: Comparison, *, energy: bool = False) -> Page:
         why.append(f"Each row is the best of several offers; --all-offers lists all {of} machines.")
     why += [
         idle_words(best),
-        tied_plans_sentence(result.tied),
+        tied_plans_sentence(best, result.tied),
         single_device_sentence(best, result.baseline, training),
     ]
     dropped = [f"{number:,} {reason}" for reason, number in result.left_out.items()]
@@ -204,7 +204,7 @@ def _why_sentences(result: Recommendation) -> list[str]:
     out = _cheapest_fastest_sentences(
         head, chosen, result.cheapest or chosen, result.fastest or chosen, request
     )
-    out += [idle_words(chosen), tied_plans_sentence(result.tied)]
+    out += [idle_words(chosen), tied_plans_sentence(chosen, result.tied)]
     if (gain := result.gain_over_fp32) is not None:
         faster = f"{ratio(1 + gain)} as fast as" if gain >= 1 else f"{percent(gain)} faster than"
         out.append(f"Mixed {chosen.plan.precision.name} is {faster} fp32.")

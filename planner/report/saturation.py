@@ -45,14 +45,14 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
             **plan_row(point.scored, chosen, request, training),
             **point.as_dict(request),
             "_label": _row_label(point, result),
-            "_marginal": point.marginal_samples_per_s * (point.scored.sample_tokens or 1),
+            "_per_added_worker": _gain_per_added_worker(point, fewer),
         }
-        for point in result.points
+        for point, fewer in zip(result.points, (None, *result.points), strict=False)
     ]
     curve = [
         Column("efficiency", "efficiency", show=percent, spare=3),
         Column("exposed_communication", "exposed comm.", show=percent, spare=3),
-        Column("_marginal", "marginal", show=signed_rate, spare=4),
+        Column("_per_added_worker", "per added worker", show=signed_rate, spare=4),
     ]
     first = [LABEL, Column("workers")]
     turns = any(point.scored.plan.exchange.is_asynchronous for point in result.points)
@@ -89,6 +89,12 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
         ),
         pictures=lambda: _pictures(result),
     )
+
+
+def _gain_per_added_worker(point: SaturationPoint, fewer: SaturationPoint | None) -> float:
+    """Samples/s, or tokens/s, that each worker adds since the point before."""
+    added = point.workers - (0 if fewer is None else fewer.workers)
+    return point.marginal_samples_per_s * (point.scored.sample_tokens or 1) / added
 
 
 def _rows_for_screen(rows: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
@@ -154,7 +160,7 @@ def saturation_sentence(curve: Saturation, hardware: str) -> str:
             step = f"{most:,} samples" if tokens is None else f"{format_count(most * tokens)} tokens"
             end = f"; more would exceed {step} per step, which may need more epochs"
     else:
-        cost = f"; the {unit.noun} that more workers add cost over {1 / least:.2g}x the cheapest ones"
+        cost = f"; {unit.noun} added beyond that cost over {1 / least:.2g}x as much as the cheapest ones"
         end = cost if priced else ""
     begin = f"{these} {worth}{end}"
     doubles, peak = curve.cost_doubles_workers, curve.peak_workers

@@ -35,7 +35,7 @@ def outcome_sentence(rows: Sequence[Row]) -> str:
     share = held / len(rows) if rows else 1.0
     text = f"{held} of {len(rows)} rows hold ({share:.0%})"
     if known := len(rows) - held - len(broken):
-        text += f"; listed as not holding, with the reason: {known}"
+        text += f"; {known} known not to hold"
     text += f"; failing although claimed to hold: {len(broken)}" if broken else ""
     text += f"; holding although listed as failing: {len(better)}" if better else ""
     return text + "."

@@ -3,8 +3,8 @@
 1. A plan's speed is log-normal around its prediction; its 90% range gives sigma. Errors of plans on one
    device are the same error; those of two devices are independent; the error of the simulation is a plan's
    own.
-2. A plan is feasible if it meets the budget, and meets deadline, spend and least throughput with
-   probability `confidence`.
+2. A plan is feasible if it meets the budget and the least throughput as predicted, and meets deadline and
+   spend with probability `confidence`.
 3. Expected cost per sample is price / speed * exp(sigma^2 / 2): what is uncertain costs more than its
    median.
 4. `balanced` starts from the lowest expected cost per sample and moves to a faster plan while the step
@@ -13,14 +13,14 @@
    (highest price worth paying per sample) - price.
 5. `cheapest` takes the lowest expected cost, and a plan 5% faster for at most 1% more; `fastest` the
    highest speed.
-6. Two plans are tied if neither is better, by what the objective maximises, nor cheaper per sample with 75%
-   probability, and neither is faster with 90% probability. Of rule 4's choice and the plans that are no worse
-   and no more expensive with 75% probability, the one with the narrowest range wins, then the one with the
-   fewest machines if its samples beyond those of that choice cost no more than rule 4 allows: whoever trusts
-   a wider range or pays for more must be likely to gain by it.
-7. A plan does not win so if another beats it with 75% probability, if its extra samples cost more than rule 4
-   allows, or if a plan that is not much less certain is 5% faster for at most 1% more, or is faster with 90%
-   probability at a cost that rule 4 allows. So clearly faster plans lose to a much narrower range alone.
+6. Better means more of what the objective maximizes: net value, low cost or speed. A plan may replace the
+   choice of rule 4 or 5 if it is neither worse nor more expensive than that with 75% probability, no plan is
+   better than it with 75% probability, its extra samples cost no more than rule 4 allows, and it is not
+   outdone: no plan of similar certainty is 5% faster for at most 1% more per sample, or 5% faster with 90%
+   probability at a cost that rule 4 allows.
+7. Of the choice and these plans the narrowest range wins, then the fewest machines if their extra samples
+   cost no more than rule 4 allows.
+8. Two plans are tied if neither is better or cheaper per sample with 75% probability, nor faster with 90%.
 """
 
 from __future__ import annotations

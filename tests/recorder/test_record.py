@@ -203,7 +203,7 @@ def test_recipe_for_the_bare_profiler_records_twenty_steps_however_long_the_loop
     batches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = (Path(__file__).parents[2] / "docs" / "recording.md").read_text()
-    recipe = page.partition("## PyTorch, by hand")[2].partition("```python")[2].partition("```")[0]
+    recipe = page.partition("## Importing a PyTorch trace")[2].partition("```python")[2].partition("```")[0]
     model = torch.nn.Linear(6, 3)
     scope = {
         "batches": [(torch.randn(4, 6), torch.randint(0, 3, (4,)))] * batches,
