@@ -79,10 +79,10 @@ def simulate(
     timeline: bool = False,
     executor: Executor | None = None,
 ) -> Prediction:
-    """Predicts the throughput of `profile` on `cluster`, with a confidence interval. Runs are added until the
-    interval's half-width is below `precision` of the mean, as long as no worker does more than about
-    `max_steps` steps over all runs; the result states the precision reached. With an `executor` the runs go
-    in parallel; the result is the same. `timeline` keeps the chunks of the first run."""
+    """Predicts the throughput of `profile` on `cluster`, with a confidence interval. The spread of the first
+    six runs determines how many runs a half-width below `precision` of the mean needs. No worker does more
+    than about `max_steps` steps over all runs; the result states the precision reached. With an `executor`
+    the runs go in parallel; the result is the same. `timeline` keeps the chunks of the first run."""
     case = Case(profile=profile, cluster=cluster, policy=policy or Multiplexed(), mode=mode, joins=joins)
     effort = Effort(
         seed=seed,
