@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from planner.validation import memory
-from planner.validation.own import read_own_rows
+from planner.validation.own import read_user_rows
 from planner.validation.reader import published_runs, read_rows
 from planner.validation.run import Run
 
@@ -49,7 +49,7 @@ def main() -> int:
     parser.add_argument("--left-out", action="store_true", help="constants without the source of each run")
     parser.add_argument("--rows", action="store_true", help="print every row")
     arguments = parser.parse_args()
-    runs = published_runs()[0] if arguments.data is None else read_rows(read_own_rows(arguments.data)[0])[0]
+    runs = published_runs()[0] if arguments.data is None else read_rows(read_user_rows(arguments.data)[0])[0]
     left: Counter[str] = Counter()
     points: Points = []
     for run in runs:
@@ -68,7 +68,7 @@ def main() -> int:
         signed = [gib / (run.memory_gib or 1.0) - 1 for run, gib in members]
         errors = sorted(map(abs, signed))
         ninth = errors[min(len(errors) - 1, int(0.9 * len(errors)))]
-        refused = sum(bool(memory.is_refused(run)) for run, _ in members) / len(members)
+        refused = sum(bool(memory.is_predicted_out_of_memory(run)) for run, _ in members) / len(members)
         print(
             f"{name:60} {len(members):4} {statistics.median(errors):7.1%} {ninth:6.1%} {errors[-1]:6.1%} "
             f"{statistics.median(signed):+6.1%} {refused:8.1%}"

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from planner.validation import scaling
-from planner.validation.own import read_own_rows
+from planner.validation.own import read_user_rows
 from planner.validation.reader import published_runs, read_rows
 from planner.validation.run import Run
 from planner.validation.scaling import Pair, Settings, link_label, predict_pair_s
@@ -136,7 +136,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="store the settings for `planner validate`")
     parser.add_argument("--worst", type=int, default=0, help="list so many of the worst runs")
     arguments = parser.parse_args()
-    runs = published_runs()[0] if arguments.data is None else read_rows(read_own_rows(arguments.data)[0])[0]
+    runs = published_runs()[0] if arguments.data is None else read_rows(read_user_rows(arguments.data)[0])[0]
     pairs = [pair for pair in scaling.pair_runs(runs, {}) if not pair.run.recalled]
     errors = {
         settings: [ScalingResult(pair, predict_pair_s(pair, settings)) for pair in pairs] for settings in GRID

@@ -195,11 +195,11 @@ def _prices(path: Path) -> Any:
 def _runs(path: Path) -> Any:
     """Read a user's table of runs in every suite."""
     from planner.validation import memory, scaling
-    from planner.validation.own import read_own_rows
+    from planner.validation.own import read_user_rows
     from planner.validation.predict import exclusion_reason
     from planner.validation.reader import read_rows
 
-    rows, _ = read_own_rows(path)
+    rows, _ = read_user_rows(path)
     runs, _ = read_rows(rows)
     return (
         [exclusion_reason(run) for run in runs],

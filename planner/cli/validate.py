@@ -95,15 +95,16 @@ def _check_rows(asked: ValidationRequest, format: Format, output: Path | None) -
         rows = validate(asked.names, jobs=asked.jobs, progress=report)
     emit(validation_tables(rows, format), format, output, data=rows_data(rows))
     write_html(validation_tables(rows), asked.html, "planner validate: published figures and ours")
-    return not all(row.as_claimed for row in rows)
+    return not all(row.is_as_claimed for row in rows)
 
 
 def _compare_user_runs(asked: ValidationRequest, format: Format, output: Path | None) -> None:
     """Compares the user's own runs or layouts with predictions, and prints the errors."""
     from planner.report.evidence import account_table, evidence_data, evidence_tables
-    from planner.validation.own import own_evidence, own_layouts
+    from planner.validation.own import user_layout_evidence, user_run_evidence
 
-    made = [own(path) for own, path in ((own_evidence, asked.runs), (own_layouts, asked.layouts)) if path]
+    files = ((user_run_evidence, asked.runs), (user_layout_evidence, asked.layouts))
+    made = [collect_evidence(path) for collect_evidence, path in files if path]
     evidence = [piece for evidences, _ in made for piece in evidences]
     accounts = [account for _, account in made]
     tables = [account_table(account) for account in accounts]
@@ -138,7 +139,7 @@ def _compare_suites(asked: ValidationRequest, format: Format, output: Path | Non
     )
     for line in moved:
         typer.echo(line, err=True)
-    broken = [row for row in rows if not row.as_claimed]
+    broken = [row for row in rows if not row.is_as_claimed]
     for row in broken:
         typer.echo(f"{row.name} {row.status}: {row.what}", err=True)
     return bool(moved or broken)

@@ -56,10 +56,10 @@ _Tensors = dict[tuple[str, str], tuple[ElementCounts, int]]  # by producer and p
 
 
 @dataclass(frozen=True, slots=True)
-class Alive:
-    """Activations of one sample that are alive while the backward pass is at one layer: saved ones not freed
-    yet (by kind of layer), those of the recomputed region, and the workspace. `at_loss`: the layer is behind
-    the last block, when few gradients of parameters exist."""
+class AliveActivations:
+    """Activations of one sample that are in memory while the backward pass is at one layer. They are saved
+    ones not freed yet (by kind of layer), those of the recomputed region, and the workspace. `at_loss`: the
+    layer is behind the last block, when few gradients of parameters exist."""
 
     by_kind: Mapping[str, ElementCounts]
     recomputed: ElementCounts
@@ -69,11 +69,11 @@ class Alive:
 
 @dataclass(frozen=True, slots=True)
 class SavedActivations:
-    """Activations of one sample saved between the passes, by kind of layer, and `moments` of peak memory:
-    one behind the last block, one before."""
+    """Activations of one sample saved between the passes, by kind of layer. `moments` are the peaks of
+    memory: one behind the last block, one before."""
 
     by_kind: Mapping[str, ElementCounts]
-    moments: tuple[Alive, ...]
+    moments: tuple[AliveActivations, ...]
     on_host: ElementCounts = NOTHING  # in host memory
 
 
@@ -137,24 +137,24 @@ def saved_activations(
     for tensors in inside.values():
         for key in tensors.keys() & saved.keys():
             del tensors[key]
-    on_host = _tensors_on_host(saved, stage, layers) if offloaded else {}
+    on_host = _offloaded_tensors(saved, stage, layers) if offloaded else {}
     saved = {key: size for key, size in saved.items() if key not in on_host}
     return SavedActivations(
         _alive_by_kind(saved, layers, len(stage)),
-        _worst_moments(stage, layers, region, saved, inside),
+        _peak_moments(stage, layers, region, saved, inside),
         sum((size for size, _ in on_host.values()), NOTHING),
     )
 
 
-def _tensors_on_host(saved: _Tensors, stage: Sequence[Layer], layers: Mapping[str, Layer]) -> _Tensors:
-    """Saved tensors held in host memory: those of all blocks but the last two, at work on the device."""
+def _offloaded_tensors(saved: _Tensors, stage: Sequence[Layer], layers: Mapping[str, Layer]) -> _Tensors:
+    """Saved tensors in host memory: those of all blocks but the last two, which the device reads next."""
     blocks = list(dict.fromkeys(layer.block for layer in stage if layer.block is not None))
     resident = {None, *blocks[-2:]}
     return {key: size for key, size in saved.items() if layers[key[0]].block not in resident}
 
 
 def _alive_by_kind(saved: _Tensors, layers: Mapping[str, Layer], at: int) -> dict[str, ElementCounts]:
-    """Activations alive while the backward pass is at layer `at`, by kind of the layer that made them."""
+    """Activations in memory while the backward pass is at layer `at`, by kind of their layer."""
     by_name: dict[str, ElementCounts] = {}
     for (name, _), (size, first) in saved.items():
         if first <= at:
@@ -162,16 +162,16 @@ def _alive_by_kind(saved: _Tensors, layers: Mapping[str, Layer], at: int) -> dic
     return by_name
 
 
-def _worst_moments(
+def _peak_moments(
     stage: Sequence[Layer],
     layers: Mapping[str, Layer],
     region: Mapping[str, str | None],
     saved: _Tensors,
     inside: Mapping[str, _Tensors],
-) -> tuple[Alive, ...]:
+) -> tuple[AliveActivations, ...]:
     """Moments of peak memory in the backward pass: one after the last block, one in the rest."""
-    freed_at = _alive_sums(saved, len(stage))
-    regions = {name: _alive_sums(tensors, len(stage)) for name, tensors in inside.items()}
+    freed_at = _alive_by_layer(saved, len(stage))
+    regions = {name: _alive_by_layer(tensors, len(stage)) for name, tensors in inside.items()}
     blocks = [at for at, layer in enumerate(stage) if layer.block is not None]
     last = max(blocks, default=len(stage) - 1)
     worst: dict[bool, tuple[float, int, ElementCounts, ElementCounts]] = {}
@@ -182,13 +182,13 @@ def _worst_moments(
         if size >= worst.get(at > last, (-1.0,))[0]:
             worst[at > last] = size, at, recomputed, workspace
     return tuple(
-        Alive(_alive_by_kind(saved, layers, at), recomputed, workspace, at_loss)
+        AliveActivations(_alive_by_kind(saved, layers, at), recomputed, workspace, at_loss)
         for at_loss, (_, at, recomputed, workspace) in worst.items()
     )
 
 
-def _alive_sums(tensors: _Tensors, length: int) -> list[ElementCounts]:
-    """Total of the activations alive while the backward pass is at each layer, by index of the layer."""
+def _alive_by_layer(tensors: _Tensors, length: int) -> list[ElementCounts]:
+    """Sum of the activations in memory while the backward pass is at each layer, by index."""
     first_read = [NOTHING] * length
     for size, first in tensors.values():
         first_read[first] += size
@@ -206,7 +206,7 @@ def _autocast_copy(layer: Layer, source: Layer) -> ElementCounts | None:
 
 
 def _workspace(layer: Layer, layers: Mapping[str, Layer]) -> ElementCounts:
-    """Workspace of a layer's backward pass: gradients of its output and of its inputs."""
+    """Temporary memory of a layer's backward pass: gradients of its output and of its inputs."""
     read = sum(layers[name].output_elements for name in layer.inputs if not is_input(layers[name]))
     return layer_class(layer).live_gradients(layer, read)
 
@@ -222,7 +222,7 @@ def find_recompute_mode(name: str, framework: str | None = None) -> Recompute:
 
 
 def framework_recompute_modes(framework: str | None = None) -> tuple[Recompute, ...]:
-    """Recompute modes that a training framework offers, those that recompute least first."""
+    """Recompute modes that a training framework offers, from the one that recomputes least."""
     return ("none", find_recompute_mode("selective", framework), "full")
 
 

@@ -36,7 +36,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from planner.device.activations import NOTHING, RECOMPUTE_MODES, Alive, Recompute, saved_activations
+from planner.device.activations import (
+    NOTHING,
+    RECOMPUTE_MODES,
+    AliveActivations,
+    Recompute,
+    saved_activations,
+)
 from planner.device.precision import Precision, find_optimizer, optimizer_state_bytes
 from planner.errors import BadInput
 from planner.hardware import Device, Hardware
@@ -61,7 +67,7 @@ EIGHT_BIT_BYTES = 1 + 4 / 128  # of an activation saved in eight bits, with a sc
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Fractions of a model's footprint that one device stores, as a parallel strategy shards it. `in_flight`:
+    """Fractions of a model's footprint that one device stores under a parallel strategy. `in_flight`:
     micro-batches of a pipeline whose activations are alive at once. `buffers_bytes` of gradient buckets or
     gathered units come on top, whatever the shares. `communicators` are process groups of devices;
     `accumulates`: gradients of earlier micro-batches exist when a backward pass begins."""
@@ -121,8 +127,9 @@ class PeakMemory:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Activations of one micro-batch at one moment of a step, in bytes per sample, and which gradients of
-    parameters exist then: of this step (`gradients`), converted for the optimizer (`fp32_gradients`)."""
+    """Activations of one micro-batch at one moment of a step, in bytes per sample. The flags tell which
+    gradients of parameters exist then: of this step (`gradients`), converted for the optimizer
+    (`fp32_gradients`)."""
 
     activations_by_kind: Mapping[str, float]
     activations_bytes: float  # the sum of these
@@ -154,7 +161,7 @@ class Footprint:
     host_saved_bytes: float = 0.0  # activations per sample
 
     def host_bytes(self, batch: int, shares: Shares = WHOLE) -> float:
-        """Bytes of host memory for the offloaded parts of one device."""
+        """Bytes of host memory that one device's offloaded state and activations need."""
         samples = batch * shares.activations * max(shares.in_flight, 1.0)
         optimizer, parameters = self.host_optimizer_bytes, self.host_parameters_bytes
         return optimizer * shares.optimizer + parameters * shares.parameters + self.host_saved_bytes * samples
@@ -308,13 +315,13 @@ def footprint(
 
 
 def _units_at_work_bytes(model: Model, parameter_bytes: float) -> float:
-    """Parameter bytes of the two largest neighbouring units: one computes while the next is fetched."""
+    """Parameter bytes of the two largest neighbouring units: one in use, the next one prefetched."""
     chain = group_into_units(model)
     sizes = chain.elements * parameter_bytes + chain.frozen_bytes
     return float((sizes[:-1] + sizes[1:]).max()) if chain.length > 1 else float(sizes.sum())
 
 
-def _to_moment(alive: Alive, width: float, saved_width: float) -> Moment:
+def _to_moment(alive: AliveActivations, width: float, saved_width: float) -> Moment:
     """Converts the activations alive at one moment of the backward pass to bytes per sample."""
     by_kind = {kind: part.bytes(saved_width) for kind, part in alive.by_kind.items()}
     if alive.recomputed != NOTHING:
@@ -325,7 +332,7 @@ def _to_moment(alive: Alive, width: float, saved_width: float) -> Moment:
 def stored_tensors(
     model: Model, only: frozenset[str] | None = None
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Parameter tensors of a model in two tuples: those inside its blocks, and the others."""
+    """Parameter tensors in two tuples: those inside the model's blocks, and the others."""
     places: dict[str, tuple[Tensor, str | None]] = {}
     for layer in model:
         if only is None or layer.name in only:

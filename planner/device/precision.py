@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """`parameter_bytes` are those of the copy that forward and backward read, `gradient_bytes` those of
+    """Number formats of training: bytes per element of each copy of parameters and gradients.
+    `parameter_bytes` are those of the copy that forward and backward read, `gradient_bytes` those of
     gradients that are sent in the format of that copy (FSDP, ZeRO), `master_bytes` those of the copy that the
-    optimizer keeps beside them (0: it updates the first)."""
+    optimizer keeps besides (0: it updates the first)."""
 
     name: str
     compute: Format
@@ -68,9 +69,10 @@ NEWTON_SCHULZ_STEPS = 5  # of Muon (Jordan 2024)
 
 @dataclass(frozen=True, slots=True)
 class Optimizer:
-    """`state_bytes` per parameter; `update_bytes` are read and written per parameter in an update in single
-    precision: weight, gradient and state. `matrix_state_bytes`: of matrices inside the model's blocks, where
-    it treats them otherwise. `orthogonalizes`: it multiplies these with themselves."""
+    """Optimizer by its cost per parameter: bytes of state, and bytes of traffic per update. `state_bytes` per
+    parameter; `update_bytes` are read and written per parameter in an update in single precision: weight,
+    gradient and state. `matrix_state_bytes`: of matrices inside the model's blocks, where it treats them
+    otherwise. `orthogonalizes`: it multiplies these with themselves."""
 
     name: str
     state_bytes: float
@@ -105,7 +107,7 @@ def find_optimizer(name: str) -> Optimizer:
 
 
 def optimizer_state_bytes(optimizer: Optimizer, hidden: Iterable[Tensor], others: Iterable[Tensor]) -> float:
-    """Bytes of optimizer state for trained tensors; `hidden` are those inside the model's blocks."""
+    """Bytes of optimizer state for tensors inside the model's blocks (`hidden`) and all others."""
     total = sum(optimizer.state_bytes * tensor.trained_elements for tensor in others)
     for tensor in hidden:
         each = optimizer.matrix_state_bytes if len(tensor.shape) > 1 else None

@@ -99,7 +99,7 @@ def all_runs_table(evidence: Evidence) -> Table:
 
 def row_data(suite: str, row: Compared) -> dict[str, Any]:
     """Fields of one compared run, for CSV and JSON."""
-    return {"suite": suite, **asdict(row), "error": row.error, "inside": row.inside}
+    return {"suite": suite, **asdict(row), "error": row.error, "inside": row.is_in_range}
 
 
 def account_table(account: Account) -> Table:
@@ -128,11 +128,11 @@ def evidence_data(
                 "peers": match.peers,
                 "all": asdict(match.whole) if match.rows else None,
                 "parts": {
-                    part.name: asdict(part.figures) | {"target": part.target, "reached": part.reached}
+                    part.name: asdict(part.figures) | {"target": part.target, "reached": part.meets_target}
                     for part in match.parts
                 },
                 "statements": {
-                    each.name: {"value": each.value, "target": each.target, "reached": each.reached}
+                    each.name: {"value": each.value, "target": each.target, "reached": each.meets_target}
                     for each in match.statements
                 },
                 "refused": dict(match.refused),
@@ -181,13 +181,13 @@ def _error_cells(name: str, errors: Figures) -> dict[str, Any]:
 def _target_cells(part: Part) -> dict[str, Any]:
     """Table cells with a part's target, and whether it is met."""
     target = None if part.target is None else median_and_p90(*part.target)
-    return {"_target": target, "_reached": yes_or_no(part.reached)}
+    return {"_target": target, "_reached": yes_or_no(part.meets_target)}
 
 
 def _targets_met_words(evidence: Evidence) -> str | None:
     """Text on how many targets are met: `5 of 7`; None without targets."""
     figures: Sequence[Part | Statement] = (*evidence.parts, *evidence.statements)
-    each = [figure.reached for figure in figures]
+    each = [figure.meets_target for figure in figures]
     asked = [value for value in each if value is not None]
     return f"{sum(asked)} of {len(asked)}" if asked else None
 
@@ -213,7 +213,7 @@ def _statement_table(statements: Sequence[Statement]) -> Table:
             "_target": None
             if each.target is None
             else f"at {'most' if each.most else 'least'} {_format_statement_value(each, each.target)}",
-            "_reached": yes_or_no(each.reached),
+            "_reached": yes_or_no(each.meets_target),
             "_peer": each.peer or None,
         }
         for each in statements
@@ -238,7 +238,7 @@ def _run_table(rows: Sequence[Compared], title: str) -> Table:
             "_error": format_signed_percent(row.error),
             "_measured": f"{row.measured:.4g}",
             "_predicted": f"{row.predicted:.4g}",
-            "_inside": yes_or_no(row.inside),
+            "_inside": yes_or_no(row.is_in_range),
         }
         for row in rows
     ]

@@ -30,7 +30,7 @@ WIDEST = 10_000  # above which a figure is shown without decimals
 def outcome_sentence(rows: Sequence[Row]) -> str:
     """Sentence counting the rows that hold, fail as listed, or fail unexpectedly."""
     held = sum(row.holds for row in rows)
-    broken = [row for row in rows if not row.as_claimed]
+    broken = [row for row in rows if not row.is_as_claimed]
     better = [row for row in rows if row.holds and row.known]
     share = held / len(rows) if rows else 1.0
     text = f"{held} of {len(rows)} rows hold ({share:.0%})"
@@ -61,7 +61,7 @@ def _unexpected_outcomes(rows: Sequence[Row]) -> list[str]:
         f"{row.name} {row.status}: {format_figure(row.published, row.unit)}, "
         f"ours {format_figure(row.ours, row.unit)}, claimed: {row.claim}."
         for row in rows
-        if not row.as_claimed or (row.holds and row.known)
+        if not row.is_as_claimed or (row.holds and row.known)
     ]
 
 
@@ -71,7 +71,7 @@ def rows_data(rows: Sequence[Row]) -> dict[str, Any]:
         "version": planner.__version__,
         "rows": [row.record() | {"status": row.status} for row in rows],
         "held": sum(row.holds for row in rows),
-        "as_claimed": all(row.as_claimed for row in rows),
+        "as_claimed": all(row.is_as_claimed for row in rows),
     }
 
 

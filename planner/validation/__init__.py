@@ -16,9 +16,9 @@ from planner.errors import BadInput, unknown_name
 from planner.memoize import memoize
 from planner.note import Progress, ignore_progress
 from planner.search.simulations import executor_of
-from planner.validation.row import Check, CheckName, Row, RowName, figures
+from planner.validation.row import Check, CheckName, Row, RowName, load_figures
 
-__all__ = ["Row", "checks", "known_rows", "names", "validate"]
+__all__ = ["Row", "checks", "known_failure_reasons", "names", "validate"]
 
 OF_SERVERS = (
     "li",
@@ -43,12 +43,12 @@ def checks() -> dict[CheckName, Check]:
 
 
 def check_names() -> list[str]:
-    """Names that `planner validate` accepts: papers, checks, and `paper/check`."""
+    """All names that `planner validate` accepts: papers, checks, and `paper/check`."""
     return list(dict.fromkeys([*SOURCES, *(key.check for key in checks()), *map(str, checks())]))
 
 
 def select_checks(asked: Sequence[str]) -> list[CheckName]:
-    """Checks that match any of these names (a paper, a check, or `paper/check`); all if none is given."""
+    """Names of the checks that match a paper, a check or `paper/check`; all if none is asked for."""
     known = check_names()
     for name in asked:
         if name not in known:
@@ -62,7 +62,7 @@ def validate(
     jobs: int | None = None,
     progress: Progress = ignore_progress,
 ) -> list[Row]:
-    """Runs the checks and returns their rows, in the same order for any number of threads."""
+    """Runs the requested checks and returns their rows, in an order that does not depend on threads."""
     keys = select_checks(asked)
     rows: list[Row] = []
     with executor_of(None, jobs) as pool:
@@ -70,7 +70,7 @@ def validate(
         for done, (key, entry) in enumerate(zip(keys, results, strict=True), 1):
             rows += entry
             progress(f"checked {key}", done, len(keys))
-    known = known_rows()
+    known = known_failure_reasons()
     stale = [str(name) for name in known.keys() - {row.name for row in rows} if name.check_name in keys]
     if stale:
         raise BadInput(
@@ -79,6 +79,6 @@ def validate(
     return [row.mark_known(known[row.name]) if row.name in known else row for row in rows]
 
 
-def known_rows() -> dict[RowName, str]:
-    """Reasons why rows fail, by row, for those that `data/known.toml` lists as failing."""
-    return {RowName(*name.split("/")): reason for name, reason in figures("known").items()}
+def known_failure_reasons() -> dict[RowName, str]:
+    """Reasons why rows fail, by row name, as listed in `data/known.toml`."""
+    return {RowName(*name.split("/")): reason for name, reason in load_figures("known").items()}

@@ -62,16 +62,18 @@ class RunConfig:
 
     @property
     def trace(self) -> Path:
-        """Path of the one-rank run's profile, or rank 0's in the two-rank run."""
+        """Path of the profiler trace: of the one-rank run, or of rank 0 of the two-rank run."""
         kept = [self.path / f"trace_ws{ranks}_rank0.json.gz" for ranks in (1, 2)]
         return next((path for path in kept if path.exists()), kept[0])
 
     @property
     def bytes_per_s(self) -> float:
+        """Bandwidth of the links."""
         return float(self["mbit"]) * 1e6 / 8
 
     @property
     def delay_s(self) -> float:
+        """Delay of the links."""
         return float(self.get("delay_ms", 0.0)) * 1e-3
 
     @property
@@ -95,7 +97,8 @@ class RunConfig:
 
 @dataclass(frozen=True, slots=True)
 class DdpPoint:
-    """Measured step time of one configuration: of the undisturbed repeat, or without its disturbed steps."""
+    """Measured step time of one configuration and number of workers. Of the undisturbed repeat, or without
+    its disturbed steps."""
 
     config: str
     workers: int
@@ -135,7 +138,7 @@ def measured_points(data: Path) -> list[DdpPoint]:
 
 @memoize
 def hop_latencies_s(data: Path) -> dict[bool, dict[int, float]]:
-    """Seconds per hop of a tiny all-reduce beyond the link delay, by [links are delayed][ranks]. Runs with
+    """Seconds per hop of a tiny all-reduce beyond the link delay, by delayed links and ranks. Runs with
     nothing else on the machine are preferred."""
     times: dict[tuple[bool, str, int], list[float]] = defaultdict(list)
     for line in _read_csv(data, "collectives.csv"):
@@ -161,6 +164,7 @@ def round_trip_s(config: RunConfig, workers: int, data: Path) -> float:
 
 
 def _read_csv(data: Path, name: str) -> list[dict[str, str]]:
+    """Rows of a CSV file in a folder, which may be gzipped; empty list if there is none."""
     for path in (data / name, data / f"{name}.gz"):
         if path.exists():
             return list(csv.DictReader(_read(path).decode().splitlines()))
@@ -191,6 +195,7 @@ def _summarize_steps(known: Iterable[RunConfig]) -> list[dict[str, str]]:
 
 
 def _read(path: Path) -> bytes:
+    """Contents of a file, which may be gzipped."""
     return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
 
 
@@ -204,12 +209,15 @@ HOST = Hardware("host", Device("host", "cpu", {"fp32": 1e9}, 1e9, cores=1))
 
 @dataclass(frozen=True, slots=True)
 class DdpResult:
+    """Measured and predicted step time of one configuration and number of workers."""
+
     config: RunConfig
     point: DdpPoint
     predicted_s: float
 
     @property
     def error(self) -> float:
+        """Relative error: predicted / measured - 1."""
         return self.predicted_s / self.point.step_s - 1
 
 
@@ -232,7 +240,7 @@ def recorded_computation(config: RunConfig, workers: int = 1) -> Computation:
 
 
 def configured_computation(config: RunConfig) -> Computation:
-    """Forward and backward passes as a chain of layers, timed as the configuration says."""
+    """Computation with a chain of layers whose passes take the configured times."""
     layers = config["layers"]
     n = len(layers)
     unit = _fsdp_unit_by_layer(config)
@@ -283,11 +291,12 @@ def regroup_by_fsdp_unit(computation: Computation, config: RunConfig) -> Computa
 
 
 def _fsdp_unit_by_layer(config: RunConfig) -> dict[str, int]:
+    """Index of the FSDP unit of each layer, by name."""
     return {name: at for at, unit in enumerate(config["ddp_buckets"]) for name in unit["tensors"]}
 
 
 def exchange_of(config: RunConfig) -> Exchange:
-    """Strategy that a configuration trains with: DDP, or FSDP as blocking or overlapped collectives."""
+    """Strategy of a configuration: DDP, or FSDP with blocking or overlapped collectives."""
     if config["mode"] != "ddp":
         blocking = config["mode"] == "fsdp2"
         return Sharded(library="gloo", blocking=blocking, least_unit=0, accesses=0.0, jitter=0.0)
@@ -302,7 +311,7 @@ def exchange_of(config: RunConfig) -> Exchange:
 
 
 def site_of(config: RunConfig, workers: int, data: Path) -> Site:
-    """Machines and network of a configuration, with its slow workers and links."""
+    """Site of a configuration: its machines and network, with slow workers and links."""
     slow = {int(rank): factor for rank, factor in config.get("slow_worker", {}).items()}
     narrow = {int(rank): mbit for rank, mbit in config.get("slow_link", {}).items()}
     return Site(
@@ -324,6 +333,7 @@ def predict_step_s(config: RunConfig, workers: int, data: Path) -> float:
 
 
 def compare_points(data: Path = DATA) -> list[DdpResult]:
+    """Measured and predicted step time of every configuration and number of workers."""
     known = read_configs(data)
     return [
         DdpResult(known[point.config], point, predict_step_s(known[point.config], point.workers, data))

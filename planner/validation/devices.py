@@ -23,7 +23,7 @@ from planner.memoize import memoize
 from planner.model.catalog import load_model, model_names
 from planner.validation.predict import RunStep, network_kind, predict_step
 from planner.validation.reader import published_runs
-from planner.validation.row import DATA, CheckName, Row, Section, figures, read_data_table
+from planner.validation.row import DATA, CheckName, Row, Section, load_figures, read_data_table
 from planner.validation.run import Run
 from planner.validation.suites import is_excluded_from_fit, is_without_network
 from planner.validation.throughput import throughput_runs
@@ -46,6 +46,7 @@ class Published:
     format: str
 
     def predict(self, factor: float = 1.0) -> float:
+        """Predicted images per second, for a framework with steps `factor` times as long."""
         rates = kernel_rates(load_machine(self.device))
         step = step_times(network(self.model), self.batch, rates, training=self.role != "forward").step_s
         return self.batch / (step * factor)
@@ -56,7 +57,8 @@ network = memoize(load_model)  # rows by the hundred run tens of networks
 
 @memoize
 def load_machine(device: str) -> Hardware:
-    name = figures("devices")["machines"].get(device, device)
+    """Machine of the catalog or of a file in `data/` that stands for a device."""
+    name = load_figures("devices")["machines"].get(device, device)
     if not name.endswith(".toml"):
         return load_hardware(name)
     with as_file(DATA / name) as path:
@@ -68,7 +70,8 @@ def published_rows() -> tuple[Published, ...]:
     """Published throughputs that predictions can be compared with. They state a known device, network and
     batch, and the number format of the device's rates (fp32, or the framework's default on A100); other image
     sizes are left out."""
-    known, networks, formats = figures("devices")["machines"], model_names(), figures("devices")["formats"]
+    figures, networks = load_figures("devices"), model_names()
+    known, formats = figures["machines"], figures["formats"]
     return tuple(
         Published(
             line["model"],
@@ -93,20 +96,21 @@ def published_rows() -> tuple[Published, ...]:
 @memoize
 def framework_factor(framework: str) -> float:
     """Step time of a framework relative to the reference framework: the median over its fitted rows."""
-    if framework == figures("devices")["reference"]["framework"]:
+    if framework == load_figures("devices")["reference"]["framework"]:
         return 1.0
     mine = [entry for entry in published_rows() if entry.framework == framework and entry.role == "fit"]
     return _median_factor(mine) if mine else 1.0
 
 
-def _median_factor(mine: Sequence[Published]) -> float:
-    return float(np.exp(np.median([math.log(entry.predict() / entry.images_per_s) for entry in mine])))
+def _median_factor(runs: Sequence[Published]) -> float:
+    """Median of predicted / published throughput."""
+    return float(np.exp(np.median([math.log(entry.predict() / entry.images_per_s) for entry in runs])))
 
 
 def _comparison_rows(
     check: str, wanted: Callable[[Published], bool], tolerance: float, how: str
 ) -> list[Row]:
-    """One row per device, framework and network, at the batch size with the largest error."""
+    """One row per device, framework and network: the batch size with the largest error."""
     groups: dict[tuple[str, str, str], list[Published]] = defaultdict(list)
     for entry in published_rows():
         if wanted(entry):
@@ -127,9 +131,9 @@ def _comparison_rows(
     return rows
 
 
-def _worst_prediction(mine: Iterable[Published], factor: float) -> tuple[Published, float]:
+def _worst_prediction(runs: Iterable[Published], factor: float) -> tuple[Published, float]:
     """Published throughput with the largest error, and its prediction."""
-    pairs = [(entry, entry.predict(factor)) for entry in mine]
+    pairs = [(entry, entry.predict(factor)) for entry in runs]
     return max(pairs, key=lambda pair: abs(math.log(pair[1] / pair[0].images_per_s)))
 
 
@@ -199,8 +203,8 @@ def cpu_rows() -> list[Row]:
     return rows
 
 
-def median_runs() -> list[Row]:
-    """Compares the run with the median error of each device family, kind of network and precision.
+def median_run_rows() -> list[Row]:
+    """Compares one run per device family, kind of network and precision: that with the median error.
     `benchmarks/fit/devices.py` prints these errors with a source or a device left out."""
     groups: dict[tuple[str, str, str], list[tuple[float, Run, RunStep]]] = defaultdict(list)
     for run in (*published_runs()[0], *throughput_runs()):
@@ -220,7 +224,9 @@ def median_runs() -> list[Row]:
             f"the median of {len(entry)} {'runs' if len(entry) > 1 else 'run'} of {kind}"
         )
         case, ours = f"{family}-{kind}-{precision}", run.samples_per_step / step.seconds
-        rows.append(check.near(case, what, run.per_s, ours, UNSEEN, unit="samples/s", source=run.source))
+        rows.append(
+            check.near(case, what, run.samples_per_s, ours, UNSEEN, unit="samples/s", source=run.source)
+        )
     return rows
 
 
@@ -230,5 +236,5 @@ CHECKS = {
     "unseen": unseen_rows,
     "forward": forward_rows,
     "cpus": cpu_rows,
-    "runs": median_runs,
+    "runs": median_run_rows,
 }

@@ -37,10 +37,11 @@ class Compared:
 
     @property
     def error(self) -> float:
+        """Relative error: predicted / measured - 1."""
         return self.predicted / self.measured - 1
 
     @property
-    def inside(self) -> bool | None:
+    def is_in_range(self) -> bool | None:
         """Whether the measurement lies in the predicted range; without a range, whether the claim holds."""
         if self.low is None or self.high is None:
             return self.claimed
@@ -49,9 +50,10 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Statistics of the error, predicted / measured - 1. `median`, `ninth` (90th percentile) and `worst` are
-    of absolute errors, `bias` is the median signed error. `left_*` use predictions with the source left out,
-    `rule_*` those of the rule of thumb; `inside` is the fraction of runs within the stated range."""
+    """Error statistics of several runs; the error is predicted / measured - 1. `median`, `ninth` (90th
+    percentile) and `worst` are of absolute errors, `bias` is the median signed error. `left_*` use
+    predictions with the source left out, `rule_*` those of the rule of thumb; `inside` is the fraction of
+    runs within the stated range."""
 
     runs: int
     sources: int
@@ -68,15 +70,15 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One line of a suite's table. `reached`: whether the error (source left out, if known) meets the
-    target; None without a target."""
+    """One line of a suite's table of errors."""
 
     name: str
     figures: Figures
     target: Target | None = None
 
     @property
-    def reached(self) -> bool | None:
+    def meets_target(self) -> bool | None:
+        """Whether the error meets the target, with the source left out if known; None without a target."""
         if self.target is None:
             return None
         of = self.figures
@@ -100,7 +102,8 @@ class Statement:
     percent: bool = True
 
     @property
-    def reached(self) -> bool | None:
+    def meets_target(self) -> bool | None:
+        """Whether the figure meets its target; None without a target."""
         if self.target is None:
             return None
         return self.value <= self.target if self.most else self.value >= self.target
@@ -148,7 +151,7 @@ def error_statistics(rows: Sequence[Compared]) -> Figures:
     sizes = abs(errors)
     left_out = _absolute_errors(rows, lambda row: row.left_out)
     rule = _absolute_errors(rows, lambda row: row.rule)
-    inside = [row.inside for row in rows if row.inside is not None]
+    inside = [row.is_in_range for row in rows if row.is_in_range is not None]
     return Figures(
         runs=len(rows),
         sources=len({row.source for row in rows}),
@@ -169,13 +172,14 @@ def percentile_90(sizes: Iterable[float]) -> float:
     return float(np.quantile(np.fromiter(sizes, np.float64), 0.9))
 
 
-def _absolute_errors(rows: Sequence[Compared], of: Callable[[Compared], float | None]) -> list[float]:
-    pairs = [(of(row), row.measured) for row in rows]
+def _absolute_errors(rows: Sequence[Compared], predicted: Callable[[Compared], float | None]) -> list[float]:
+    """Absolute relative errors of predictions, skipping unknown ones."""
+    pairs = [(predicted(row), row.measured) for row in rows]
     return [abs(value / measured - 1) for value, measured in pairs if value is not None]
 
 
 def add_ranges(rows: Sequence[Compared]) -> list[Compared]:
-    """Adds a 90% range to each row from the errors of other sources; none if there is one source.
+    """Adds a 90% range to each row, from the errors of other sources; none if there is one source.
 
     Errors may be one-sided: real clusters scale worse than predicted far more often than better. So the range
     leaves at most one in twenty of those runs on either side.

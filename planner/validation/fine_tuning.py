@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.errors import PlannerError
 from planner.validation.evidence import Compared, Evidence, Statement, add_ranges
-from planner.validation.row import DATA, figures, read_data_table
+from planner.validation.row import DATA, load_figures, read_data_table
 
 if TYPE_CHECKING:
     from planner.answers.questions import Simulation
@@ -70,7 +70,7 @@ def compared_rows() -> tuple[list[Compared], dict[str, str]]:
 
 def _compare_row(row: Row, result: Predicted) -> list[Compared]:
     """Compares the step time and the peak memory of a published run, as far as it states them."""
-    source = figures("finetune")["sources"][row["source"]]
+    source = load_figures("finetune")["sources"][row["source"]]
     method = " ".join(filter(None, (METHODS[row["method"]], row["base"])))
     tokens = f"{row['tokens']} tokens x {row['batch']}" if row["tokens"] else f"batch {row['batch']}"
     words = f"{row['network']}, {method}, {tokens}, {row['devices']} x {row['device']}"
@@ -88,7 +88,7 @@ def _compare_row(row: Row, result: Predicted) -> list[Compared]:
 
 
 def measured_seconds(row: Row) -> float | None:
-    """Measured seconds per step or micro-batch; None for whole training runs, whose tokens are not stated."""
+    """Measured seconds per step or micro-batch; None for runs that only state their total."""
     if row["unit"] == "tokens/s":
         return int(row["tokens"]) * int(row["batch"]) * int(row["accumulate"]) / float(row["time"])
     return float(row["time"]) if row["unit"] in ("s per step", "s per micro-batch") else None
@@ -98,7 +98,7 @@ def predict_row(row: Row) -> Predicted | str:
     """Prediction of `planner.simulate` for a published run, or the reason why there is none."""
     if reason := exclusion_reason(row):
         return reason
-    source = figures("finetune")["sources"][row["source"]]
+    source = load_figures("finetune")["sources"][row["source"]]
     try:
         at_longest = simulate_row(row, source, int(row["tokens"] or source["longest"].get(row["network"], 0)))
         timed = at_longest
@@ -121,7 +121,7 @@ def predict_row(row: Row) -> Predicted | str:
 
 def exclusion_reason(row: Row) -> str:
     """Explains why a published run cannot be predicted; empty string if it can."""
-    known = figures("finetune")
+    known = load_figures("finetune")
     for column, reasons in known["unmodelled"].items():
         if reason := reasons.get(row[column]):
             return str(reason)
@@ -137,7 +137,7 @@ def simulate_row(row: Row, source: Mapping[str, Any], tokens: int) -> Simulation
     batch, steps = int(row["batch"]), row["accumulate"]
     accumulate = int(steps) if steps.isdigit() else max(source.get("global_batch", 1) // batch, 1)
     options: dict[str, Any] = {
-        "hardware": figures("finetune")["machines"][row["device"]],
+        "hardware": load_figures("finetune")["machines"][row["device"]],
         "workers": int(row["devices"]),
         "train": row["method"],
         "batch": batch,
@@ -163,7 +163,8 @@ def simulate_row(row: Row, source: Mapping[str, Any], tokens: int) -> Simulation
 
 
 def ratio_statements(rows: Sequence[Compared]) -> list[Statement]:
-    """Errors of QLoRA's predicted time relative to LoRA's: by sequence length, the median over networks."""
+    """Error of the predicted ratio of QLoRA's to LoRA's time, by sequence length. Each is the median over
+    networks."""
     seconds = {row.id: row for row in rows if row.unit == "s"}
     pairs: dict[tuple[str, str], dict[str, Compared]] = defaultdict(dict)
     for row in read_data_table("finetune.csv"):

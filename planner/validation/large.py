@@ -51,7 +51,7 @@ def bound_per_device(
     *,
     precision: Precision = BF16,
 ) -> float:
-    """Upper bound on samples per second per device, with every layer recomputed."""
+    """Upper bound on the samples per second of one device, with every layer recomputed."""
     site = Site(hardware, devices)
     once = replica_computation(model, batch, site, precision, recompute="full")
     (rate,) = Sharded.bounds([Job(exchange, once, site)])
@@ -79,7 +79,7 @@ def micro_batch_rates(batches: Sequence[int] = (1, 16)) -> dict[int, list[float]
 
 
 def global_and_local_sharding_rates(batch: int = 1, devices: int = 1024) -> tuple[float, float]:
-    """Upper bounds on samples per second per A100, sharded over all devices and inside each machine."""
+    """Upper bounds on samples per second per A100: sharded over all devices, and inside each machine."""
     model, hardware = _llama_7b_and_machine()
     over_all = Sharded()
     inside = replace(over_all, within="machine")
@@ -90,6 +90,7 @@ def global_and_local_sharding_rates(batch: int = 1, devices: int = 1024) -> tupl
 
 
 def _llama_7b_and_machine() -> tuple[Model, Hardware]:
+    """Llama 2 7B at 2,048 tokens, and a machine with eight A100."""
     return load_model("llama2-7b").with_sequence_length(2048), load_hardware("p4d.24xlarge")
 
 
@@ -110,6 +111,7 @@ def whole_tensor_run_pairs() -> dict[int, tuple[Run, Run]]:
 
 
 def _section(check: str, source: str, how: str = HOW) -> Section:
+    """Section of a check on large models."""
     return Section(CheckName("large", check), how, source)
 
 

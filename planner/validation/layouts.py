@@ -18,7 +18,7 @@ from planner.errors import BadInput
 from planner.hardware.catalog import catalog_device_name
 from planner.validation.evidence import Compared, Evidence, Statement
 from planner.validation.networks import Dimensions, build_transformer, find_published_device
-from planner.validation.reader import WHOLE_POSITIONS, Refused
+from planner.validation.reader import WHOLE_POSITIONS, UnreadableRow
 from planner.validation.row import MOST_WHOLE, NUMBERS, TEXTS, WHOLE, read_packed_table
 from planner.validation.run import Layout, Row, Run, software_of
 from planner.validation.suites import build_evidence, compare_runs
@@ -36,18 +36,18 @@ LAYOUT_COUNTS = (
 )
 
 
-def read_layouts(rows: Iterable[Row], source: str) -> tuple[list[Run], list[Refused]]:
+def read_layouts(rows: Iterable[Row], source: str) -> tuple[list[Run], list[UnreadableRow]]:
     """Reads a table of parallel layouts into runs, and the rows that cannot be read. Layouts of the same
     model, devices and batch share a `group`. A user's table may give `device`, `precision`, `recompute` and
     `framework` per row."""
     runs: list[Run] = []
-    refused: list[Refused] = []
+    refused: list[UnreadableRow] = []
     for line, row in enumerate(rows, 2):
         layout_run = _layout_run(row, f"line {line}", source)
         if isinstance(layout_run, Run):
             runs.append(layout_run)
         else:
-            refused.append(Refused(f"line {line}", source, layout_run))
+            refused.append(UnreadableRow(f"line {line}", source, layout_run))
     return runs, refused
 
 
@@ -118,7 +118,8 @@ def _layout_run(row: Row, id: str, source: str) -> Run | str:
 
 @dataclass(frozen=True, slots=True)
 class LayoutChoice:
-    """Regret of choosing by predicted time in one group, and the rank correlation (None below three)."""
+    """Regret of choosing the layout with the least predicted time in one group. With the rank correlation
+    (None below three layouts)."""
 
     group: str
     layouts: int
@@ -170,10 +171,10 @@ def _rank_correlation(rows: Sequence[Compared]) -> float:
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
-def regret_statements(made: Sequence[LayoutChoice], prefix: str = "") -> list[Statement]:
+def regret_statements(choices: Sequence[LayoutChoice], prefix: str = "") -> list[Statement]:
     """Mean and worst regret, the share of best choices, and the mean rank correlation."""
-    regrets = [entry.regret for entry in made]
-    ranked = [entry.correlation for entry in made if entry.correlation is not None]
+    regrets = [entry.regret for entry in choices]
+    ranked = [entry.correlation for entry in choices if entry.correlation is not None]
     parts = []
     if regrets:
         mean, worst = float(np.mean(regrets)), max(regrets)

@@ -21,7 +21,7 @@ from planner.errors import BadInput
 from planner.memoize import memoize
 from planner.parallel.data.fsdp import gathered_bytes
 from planner.validation.evidence import Compared
-from planner.validation.row import figures
+from planner.validation.row import load_figures
 from planner.validation.run import LANGUAGE, CompleteRun, Run
 
 GIB = 2**30
@@ -39,7 +39,7 @@ NOT_STATED = "no memory is stated"
 
 def exclusion_reason(run: Run) -> str:
     """Explains why the memory of a run cannot be predicted; empty string if it can."""
-    known = figures("reading")
+    known = load_figures("reading")
     if reason := known["doubtful_memory"].get(run.id):
         return str(reason)
     for part, reason in known["doubtful_memory_series"].items():
@@ -68,8 +68,8 @@ def peak_gib(run: Run) -> float | str:
         return "its heads, as far as they are known, do not divide evenly"
 
 
-def is_refused(run: Run) -> bool | None:
-    """Whether we predict out of memory for a published run under every reading; None if unknown."""
+def is_predicted_out_of_memory(run: Run) -> bool | None:
+    """Whether a published run does not fit in memory under any reading; None if unknown."""
     if run.device_gib is None or exclusion_reason(run):
         return None
     try:
@@ -81,7 +81,7 @@ def is_refused(run: Run) -> bool | None:
 
 
 def left_out_peaks_gib(runs: Sequence[Run]) -> list[float]:
-    """Predicted peaks in GiB, each with constants chosen without its run's source. The constants are
+    """Predicted peaks in GiB, with constants that are chosen without the run's source. The constants are
     fragmentation and buffer bytes per process group; all other sources weigh the same."""
     peaks = [peak_memory(cast(CompleteRun, run)) for run in runs]
     allocated = np.array([peak.allocated_bytes for peak in peaks]) / GIB
@@ -112,7 +112,7 @@ def peak_memory(run: CompleteRun) -> PeakMemory:
 
 
 def _loss_name(run: Run) -> str:
-    """Name in `planner.model.layers.LOSSES` of the run's cross-entropy implementation. milabench keeps the
+    """Name of the run's cross-entropy implementation, of `planner.model.layers.LOSSES`. milabench keeps the
     model's output until the step ends; llm-foundry, InternEvo and TinyLlama use flash-attn's; nanotron took
     over Megatron's."""
     text = run.software.text
@@ -125,7 +125,7 @@ def _loss_name(run: Run) -> str:
 
 
 def _gradient_bytes(run: Run) -> int | None:
-    """Bytes per gradient element where the software departs from the precision's default, else None."""
+    """Bytes per gradient element if the software departs from the precision's default, else None."""
     if run.precision is None or run.precision.name not in ("bf16", "fp8"):
         return None
     if run.software.tier == "megatron-deepspeed" or "nanotron" in run.software.text:
@@ -175,7 +175,7 @@ def group_label(run: Run) -> str:
 
 
 def widen_range(row: Compared, run: Run) -> Compared:
-    """Widens a row's range to cover all readings of the run's unpublished settings."""
+    """Row with a range that covers all readings of the run's unpublished settings."""
     peaks = [gib for other in run.readings if not isinstance(gib := peak_gib(other), str)]
     if row.low is None or row.high is None or not peaks:
         return row

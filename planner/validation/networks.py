@@ -26,7 +26,7 @@ from planner.model.layers.products import Linear
 from planner.model.layers.sequences import Attention, Embedding, Positions
 from planner.model.methods import USUAL_RANK, apply_training, freeze_layer, method_settings
 from planner.model.netlist import build_model, read_model
-from planner.validation.row import DATA, figures, parse_count, reading_of
+from planner.validation.row import DATA, load_figures, parse_count, reading_of
 from planner.validation.run import Row, has_flash_attention
 
 Family = Literal["gpt", "llama", "mpt"]
@@ -58,31 +58,40 @@ class Dimensions:
 
 
 @memoize
-def build_transformer(of: Dimensions, tokens: int, name: str = "") -> Model:
-    """Builds a transformer decoder of these dimensions, for samples of `tokens` tokens."""
-    base = read_toml(shipped_folder("models") / f"{BASES[of.family]}.toml")
+def build_transformer(shape: Dimensions, tokens: int, name: str = "") -> Model:
+    """Builds a transformer decoder of this shape, for samples of `tokens` tokens."""
+    base = read_toml(shipped_folder("models") / f"{BASES[shape.family]}.toml")
     values: dict[str, Any] = dict(base.data)
-    inner = of.inner or 4 * of.hidden
+    inner = shape.inner or 4 * shape.hidden
     first, block, *rest = (dict(layer) for layer in values["layers"] if kind_name(Positions) not in layer)
-    first |= {kind_name(Embedding): of.vocabulary, "features": of.hidden}
-    block |= {"repeat": of.layers, "heads": of.heads, "width": of.hidden, "inner": inner}
-    if of.family == "llama":
-        keys = (of.kv_heads or of.heads) * of.hidden // of.heads
-        block |= {"kv_heads": of.kv_heads or of.heads, "queries": of.hidden, "keys": keys}
+    first |= {kind_name(Embedding): shape.vocabulary, "features": shape.hidden}
+    block |= {
+        "repeat": shape.layers,
+        "heads": shape.heads,
+        "width": shape.hidden,
+        "inner": inner,
+    }
+    if shape.family == "llama":
+        keys = (shape.kv_heads or shape.heads) * shape.hidden // shape.heads
+        block |= {
+            "kv_heads": shape.kv_heads or shape.heads,
+            "queries": shape.hidden,
+            "keys": keys,
+        }
     else:
-        block |= {"qkv": 3 * of.hidden}
+        block |= {"qkv": 3 * shape.hidden}
     for layer in rest:
         if kind_name(Linear) in layer:
-            layer[kind_name(Linear)] = of.vocabulary
-            if of.tied:
+            layer[kind_name(Linear)] = shape.vocabulary
+            if shape.tied:
                 layer["tied"] = first["name"]
     values["layers"] = [first, block, *rest]
     values["sequence_length"] = tokens
     kind = kind_name(Attention)
     attention = dict(values.get("defaults", {}).get(kind, {}))
-    values["defaults"] = {**values.get("defaults", {}), kind: {**attention, "flash": of.flash}}
+    values["defaults"] = {**values.get("defaults", {}), kind: {**attention, "flash": shape.flash}}
     values.pop("base", None)
-    path = Path(f"{name or of.family}.toml")
+    path = Path(f"{name or shape.family}.toml")
     return build_model(TomlSource(path, base.text, values), values)
 
 
@@ -99,7 +108,7 @@ def find_network(name: str) -> Model | None:
 
 def _follow_recipe(model: Model) -> Model:
     """Network as its recipe runs it: frozen layers, and recurrent layers whose steps are one library call."""
-    recurrent = tuple(figures("networks")["recurrent"].get(model.name, ()))
+    recurrent = tuple(load_figures("networks")["recurrent"].get(model.name, ()))
     layers = tuple(
         replace(layer, launch_share=LAUNCH_SHARE, host_share=LAUNCH_SHARE)
         if layer.name.startswith(recurrent)
@@ -111,11 +120,12 @@ def _follow_recipe(model: Model) -> Model:
 
 def _freeze_layers(model: Model) -> Model:
     """Freezes the layers that the published recipe of this network does not train."""
-    recipe = figures("networks")["frozen"].get(model.name)
+    recipe = load_figures("networks")["frozen"].get(model.name)
     if recipe is None:
         return model
 
     def frozen_bits(layer: Layer, tensor: Tensor) -> float | None:
+        """Bits per element of a frozen tensor; None for a trained one."""
         norm = layer.kind == kind_name(BatchNorm) and recipe["batch_norms"]
         return FROZEN_BITS if norm or layer.name.startswith(tuple(recipe["layers"])) else None
 
@@ -123,6 +133,7 @@ def _freeze_layers(model: Model) -> Model:
 
 
 def _read_network(name: str, path: Path) -> Model:
+    """Reads a network of `data/networks/`, from a model file or a configuration."""
     if path.suffix == ".gz":
         text = gzip.decompress(path.read_bytes()).decode()
         values = tomllib.loads(text)
@@ -132,6 +143,7 @@ def _read_network(name: str, path: Path) -> Model:
         return load_model(str(path))
 
     def find_base(name: str) -> Path | None:
+        """Path of the model file that a network extends; None if there is none."""
         beside = path.with_name(f"{name}.toml")
         return beside if beside.is_file() else model_paths().get(name)
 
@@ -180,7 +192,7 @@ def _sequence_length(row: Row, inferred: list[str]) -> int | None:
     text = row["seq_or_image"]
     if stated := reading_of(row, "stated_lengths", text):
         return int(stated)
-    if known := figures("reading")["lengths"].get(text):
+    if known := load_figures("reading")["lengths"].get(text):
         if isinstance(known, dict):
             batch = (
                 parse_count(row["micro_batch"]) or 1
@@ -196,7 +208,7 @@ def _sequence_length(row: Row, inferred: list[str]) -> int | None:
 
 @memoize  # hundreds of rows ran tens of networks
 def _network_at_length(name: str, tokens: int, headless: bool, flash: bool) -> Model:
-    """Network with `tokens` tokens per sequence. `headless`: without BERT's vocabulary head, which
+    """Network with `tokens` tokens per sequence; cached. `headless`: without BERT's vocabulary head, which
     fine-tuning lacks; NVIDIA's and DeepSpeed's pre-training applies it to masked positions alone (15%, one
     percent of the arithmetic)."""
     model = find_network(name)
@@ -238,13 +250,14 @@ def _transformer_dimensions(row: Row, inferred: list[str]) -> Dimensions | None:
 
 @memoize
 def _dimensions_by_name() -> dict[str, dict[str, Any]]:
-    return {normalize_network_name(name): of for name, of in figures("networks")["models"].items()}
+    """Dimensions of networks, by normalized name; cached."""
+    return {normalize_network_name(name): of for name, of in load_figures("networks")["models"].items()}
 
 
 @memoize
 def find_published_device(name: str) -> Device | None:
     """Looks up a device in the catalog or among published runs' devices; None if unknown."""
-    entry = _catalog_devices().get(name) or figures("reading")["other_devices"].get(name)
+    entry = _catalog_devices().get(name) or load_figures("reading")["other_devices"].get(name)
     if entry is None or "tflops" not in entry:
         return None
     return Device(
@@ -263,5 +276,6 @@ def find_published_device(name: str) -> Device | None:
 
 @memoize
 def _catalog_devices() -> dict[str, Any]:
+    """Entries of the device catalog, by name; cached."""
     devices: dict[str, Any] = read_toml(shipped_folder("hardware") / "devices.toml").data["devices"]
     return devices

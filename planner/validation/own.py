@@ -16,7 +16,7 @@ from planner.memoize import memoize
 from planner.validation import scaling
 from planner.validation.evidence import OTHER_KIND, Evidence
 from planner.validation.layouts import layouts_evidence, read_layouts
-from planner.validation.reader import Refused, published_runs, read_rows
+from planner.validation.reader import UnreadableRow, published_runs, read_rows
 from planner.validation.row import figure_problem, fill_columns, read_table
 from planner.validation.run import Row, Run
 from planner.validation.suites import OF_RUNS, evidence_from_runs
@@ -24,8 +24,8 @@ from planner.validation.suites import OF_RUNS, evidence_from_runs
 NEEDED = ("model", "device", "devices")
 
 
-def read_own_rows(path: Path) -> tuple[list[Row], list[Refused]]:
-    """Reads a user's table: complete rows, with derived columns, and the rows that cannot be read."""
+def read_user_rows(path: Path) -> tuple[list[Row], list[UnreadableRow]]:
+    """Complete rows of a user's table, with derived columns, and the rows that cannot be read."""
     rows = read_table(path)
     if not rows:
         raise BadInput(f"{path} has no rows; give a CSV file with a header and a run a line")
@@ -37,7 +37,7 @@ def read_own_rows(path: Path) -> tuple[list[Row], list[Refused]]:
     for line, row in enumerate(rows, 2):
         full = fill_columns(row, line, path.stem)
         if wrong := figure_problem(full):
-            refused.append(Refused(full["id"], full["source_id"], wrong))
+            refused.append(UnreadableRow(full["id"], full["source_id"], wrong))
         else:
             parts.append(full)
     return parts, refused
@@ -52,9 +52,9 @@ class Account:
     skipped: Mapping[str, str]
 
 
-def own_evidence(path: Path) -> tuple[list[Evidence], Account]:
+def user_run_evidence(path: Path) -> tuple[list[Evidence], Account]:
     """Results of all suites that can compare some of a user's runs, with an account of every row."""
-    rows, unread = read_own_rows(path)
+    rows, unread = read_user_rows(path)
     runs, refused = read_rows(rows)
     runs = [replace(run, fit_id=_fit_id(run)) for run in runs]
     reasons = {entry.id: entry.reason for entry in (*unread, *refused)}
@@ -70,9 +70,9 @@ def own_evidence(path: Path) -> tuple[list[Evidence], Account]:
     return kept, account
 
 
-def _skip_reason(id: str, found: Sequence[Evidence]) -> str:
-    """Reason why no suite compares a row, taken from the suite that it fits best."""
-    reasons = [match.skipped[id] for match in found if id in match.skipped]
+def _skip_reason(id: str, evidences: Sequence[Evidence]) -> str:
+    """Reason why no suite compares a row, by the suite that it fits best."""
+    reasons = [match.skipped[id] for match in evidences if id in match.skipped]
     reasons = [reason for reason in reasons if reason not in (OTHER_KIND, "no memory is stated")]
     general = ("not plain data parallelism", "no smaller run of its series", scaling.FIRST)
     reasons = [reason for reason in reasons if reason not in general] or reasons
@@ -80,12 +80,14 @@ def _skip_reason(id: str, found: Sequence[Evidence]) -> str:
 
 
 def _frequent_reasons(skipped: Mapping[str, str]) -> str:
+    """The three most frequent reasons for skipping rows, with their counts."""
     ranked = Counter(skipped.values()).most_common(3)
     return "; ".join(f"{count} x {reason}" for reason, count in ranked) or "it has none"
 
 
 @memoize
 def _shipped_runs() -> Mapping[str, Run]:
+    """Published runs by id; cached."""
     return {run.id: run for run in published_runs()[0]}
 
 
@@ -100,8 +102,8 @@ def _fit_id(run: Run) -> str | None:
     return run.id if alike else None
 
 
-def own_layouts(path: Path) -> tuple[list[Evidence], Account]:
-    """Result of the layouts suite on a user's table, predicted without corrections from our fit."""
+def user_layout_evidence(path: Path) -> tuple[list[Evidence], Account]:
+    """Result of the layouts suite on a user's table, without corrections from our fit."""
     runs, refused = read_layouts(read_table(path), path.stem)
     result = layouts_evidence(
         [replace(run, fit_id=None) for run in runs], {entry.id: entry.reason for entry in refused}

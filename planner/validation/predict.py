@@ -31,7 +31,7 @@ from planner.parallel.data.owned import Owned
 from planner.parallel.mesh import data_parallel_group
 from planner.search.cases import computes_in_units, device_computation
 from planner.simulator.simulate import Effort, simulate_case
-from planner.validation.row import figures, read_data_table
+from planner.validation.row import load_figures, read_data_table
 from planner.validation.run import CompleteRun, Run
 
 ALIKE = Effort(max_steps=20, first_runs=2)
@@ -44,7 +44,7 @@ USUAL_NETWORK = {"V100": 100e9, "A100": 200e9}
 USUAL_SINCE = 400e9
 MOST_NICS, LEAST_NIC_BYTES_PER_S = 8, 12.5e9  # one a device, of 100 Gbit/s at least
 
-FABRICS = {name: Fabric(source="", **given) for name, given in figures("fabrics").items()}
+FABRICS = {name: Fabric(source="", **given) for name, given in load_figures("fabrics").items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,7 @@ def predict_step(run: Run) -> RunStep | str:
 
 
 def _model_error(run: CompleteRun, basis: str | None = None) -> Error:
+    """Error of predictions for a run's device, precision and kind of network."""
     network = network_class(run.model)
     return model_error(basis or prediction_basis(run.device, run.precision, network, constants()), network)
 
@@ -192,7 +193,7 @@ def exchange_of(run: CompleteRun, site: Site) -> AllReduce | Owned | Sharded:
 
 
 def _gradient_format(run: CompleteRun) -> str:
-    """Number format of exchanged gradients: the framework's default, else the parameters' format."""
+    """Number format of exchanged gradients: the framework's, else that of the parameters."""
     usual = "fp32" if run.precision.gradient_bytes == GRADIENTS["fp32"] else "bf16"
     return find_framework(run.software.tier).gradients.get(run.precision.compute, usual)
 
@@ -271,7 +272,7 @@ def _largest_machines() -> dict[str, Hardware]:
 
 @memoize
 def _left_out_shifts() -> dict[str, tuple[float, str]]:
-    """By run, the change of log(predicted) and the basis when the run's source is left out of the fit."""
+    """Changes of log(predicted) and the basis if a run's source is left out of the fit, by run."""
     return {
         row["id"]: (float(row["source"]) - float(row["seen"]), row["source_basis"])
         for row in read_data_table("rates_left_out.csv")

@@ -3,8 +3,8 @@
     runs, refused = read_rows(packed_table("training.csv.gz"))
 
 A table has the columns of `data/training.csv.gz` (docs/accuracy.md lists them). Every row becomes a `Run`, or
-a `Refused` with the reason; a run with an unknown network, device or layout says so in `unknown`, because its
-scaling can still be judged.
+an `UnreadableRow` with the reason; a run with an unknown network, device or layout says so in `unknown`,
+because its scaling can still be judged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from planner.parallel.mesh import Mesh
 from planner.validation.networks import find_published_device, network_of
 from planner.validation.row import (
     figure_problem,
-    figures,
+    load_figures,
     parse_count,
     parse_number,
     read_packed_table,
@@ -59,7 +59,7 @@ MICRO_BATCH = "micro-batch x accumulation x replicas is not the global batch"
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class UnreadableRow:
     """A row that cannot be read, with the reason."""
 
     id: str
@@ -74,22 +74,22 @@ def training_rows() -> tuple[Row, ...]:
 
 
 @memoize
-def published_runs() -> tuple[tuple[Run, ...], tuple[Refused, ...]]:
+def published_runs() -> tuple[tuple[Run, ...], tuple[UnreadableRow, ...]]:
     """Runs of `training.csv.gz`, and its rows that cannot be read."""
     runs, refused = read_rows(training_rows())
     return tuple(replace(run, fit_id=run.id) for run in runs), tuple(refused)
 
 
-def read_rows(rows: Iterable[Row]) -> tuple[list[Run], list[Refused]]:
+def read_rows(rows: Iterable[Row]) -> tuple[list[Run], list[UnreadableRow]]:
     """Converts complete rows into runs; also returns the rows that cannot be read."""
     runs: list[Run] = []
-    refused: list[Refused] = []
+    refused: list[UnreadableRow] = []
     for row in rows:
         run = read_run(row)
         if isinstance(run, Run):
             runs.append(run)
         else:
-            refused.append(Refused(row["id"], row["source_id"], run))
+            refused.append(UnreadableRow(row["id"], row["source_id"], run))
     return runs, refused
 
 
@@ -104,7 +104,7 @@ def read_run(row: Row) -> Run | str:
         precision = find_precision(row["precision_norm"])
     except BadInput:
         return f"the precision {row['precision_norm']} is not modelled"
-    known = figures("reading")
+    known = load_figures("reading")
     inferred: list[str] = []
     row = _as_single_sequences(row, inferred)
     network = network_of(row, inferred)
@@ -131,7 +131,8 @@ def read_run(row: Row) -> Run | str:
         arch=row["arch"],
         network=row["model"],
         model=model,
-        parameters=parse_number(row["params_total"]) or figures("networks")["parameters"].get(row["model"]),
+        parameters=parse_number(row["params_total"])
+        or load_figures("networks")["parameters"].get(row["model"]),
         tensors=len(model.tensors) if model is not None and row["arch"] in ("cnn", "bert") else TENSORS,
         device_name=device_name,
         device=device,
@@ -164,7 +165,7 @@ def read_run(row: Row) -> Run | str:
 def _device_name(row: Row) -> str:
     """Name of a row's device in the catalog or among published runs' devices."""
     words = row["device"] + (" 450W" if "450W" in row["note"] else "")
-    known = figures("reading")["variants"].get(words)
+    known = load_figures("reading")["variants"].get(words)
     return str(known or catalog_device_name(row["device"], row["device_mem_gb"]))
 
 
@@ -181,7 +182,7 @@ def _as_single_sequences(row: Row, inferred: list[str]) -> Row:
 
 
 def _alternative_readings(row: Row, run: Run) -> Iterable[Run]:
-    """Other readings of a run that leaves its recompute, rate or TensorFlow compiler unpublished."""
+    """Other readings of a run that does not state its recompute, rate or TensorFlow compiler."""
     if row["ckpt_norm"] == "unknown" and row["arch"] in LANGUAGE and run.device is not None:
         yield run.read_as(recompute="full")
     if run.step_s and row["arch"] in LANGUAGE and not (row["global_batch"] or row["grad_accum"]):
@@ -194,7 +195,7 @@ def _alternative_readings(row: Row, run: Run) -> Iterable[Run]:
 
 def _doubt_reason(row: Row) -> str:
     """Explains why no known settings reproduce a row; empty string if some do."""
-    known = figures("reading")
+    known = load_figures("reading")
     if reason := known["doubtful"].get(row["id"]):
         return str(reason)
     if row["arch"] == "llm" and (reason := known["doubtful_sources"].get(row["source_id"])):
@@ -257,7 +258,7 @@ def _virtual_stages(row: Row, blocks: int, pipeline: int, inferred: list[str]) -
     stage, mostly two."""
     if not Mesh.of(pipeline=pipeline).stage_axes:
         return 1
-    known = figures("reading")["stated"].get(row["series"], {}).get(row["model"], {})
+    known = load_figures("reading")["stated"].get(row["series"], {}).get(row["model"], {})
     if "interleave" in known:
         return int(known["interleave"])
     if stated := INTERLEAVED.search(row["flags"]):
@@ -271,6 +272,7 @@ def _virtual_stages(row: Row, blocks: int, pipeline: int, inferred: list[str]) -
 
 
 def _parse_micro_batch(row: Row, stated: Mapping[str, Any], devices: int, inferred: list[str]) -> int | None:
+    """Micro-batch of a row, stated, derived or inferred; None if unknown."""
     batch = parse_count(row["micro_batch"]) or stated.get("micro_batch")
     if batch is not None:
         return int(batch)
@@ -295,23 +297,25 @@ def _micro_batches_per_step(
         if layout is None or batch is None:
             return 1
         return MICRO_BATCH if whole % (batch * layout.replicas) else whole // (batch * layout.replicas)
-    if series := figures("reading")["accumulated"].get(row["series"].split("|")[0]):
+    if series := load_figures("reading")["accumulated"].get(row["series"].split("|")[0]):
         return int(series["batches"])
     text = model is not None and model.sequence_length is not None
     return parse_count(row["grad_accum"]) or 1 if text or row["devices"] != "1" else 1
 
 
 def _parse_links(row: Row) -> Links:
+    """Links between a row's devices and machines."""
     network = row["inter_net"].lower()
     rate = parse_number(row["inter_gbps_per_node"])
-    if row["arch"] == "llm" and (known := figures("reading")["network_rates"].get(row["source_id"])):
+    if row["arch"] == "llm" and (known := load_figures("reading")["network_rates"].get(row["source_id"])):
         rate = float(known["gbit_per_s"])
     sockets = "tcp" in network or ("ethernet" in network and not RDMA.search(network))
-    flow = figures("reading")["flow_rates"].get(row["source_id"], {}).get("gbit_per_s") if sockets else None
+    flows = load_figures("reading")["flow_rates"].get(row["source_id"], {})
+    flow = flows.get("gbit_per_s") if sockets else None
     return Links(
         fabric=reading_of(row, "fabrics", row["device"])
         or row["intra_class"]
-        or figures("reading")["usual_fabrics"].get(row["device"], ""),
+        or load_figures("reading")["usual_fabrics"].get(row["device"], ""),
         network_bytes_per_s=None if rate is None else rate * 1e9 / 8,
         basis=row["inter_basis"],
         sockets=sockets,
@@ -321,6 +325,7 @@ def _parse_links(row: Row) -> Links:
 
 
 def _parse_recompute(row: Row, inferred: list[str]) -> Recompute:
+    """Recompute mode of a row; `none` if it does not state one."""
     mode = row["ckpt_norm"]
     if mode == "unknown":
         inferred.append("no recompute")
@@ -367,5 +372,5 @@ def _rate_per_s(row: Row) -> float | None:
     if unit.startswith(("samples", "sequences", "images", "volumes")):
         return value
     parts = parse_number(row["seq_or_image"]) if unit.startswith("tokens") else None
-    parts = parts or figures("reading")["parts_of_a_sample"].get(row["model"])
+    parts = parts or load_figures("reading")["parts_of_a_sample"].get(row["model"])
     return value / parts if parts else None

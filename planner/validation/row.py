@@ -26,14 +26,14 @@ DATA: Traversable = files("planner.validation") / "data"
 
 
 @memoize
-def figures(name: str) -> dict[str, Any]:
-    """Contents of `data/<name>.toml`."""
+def load_figures(name: str) -> dict[str, Any]:
+    """Contents of `data/<name>.toml`; cached."""
     return tomllib.loads((DATA / f"{name}.toml").read_text("utf-8"))
 
 
 def reading_of(row: Mapping[str, str], table: str, name: str) -> Any:
     """Entry of a `data/reading.toml` table by name, or by source and name; None if absent."""
-    entries = figures("reading")[table]
+    entries = load_figures("reading")[table]
     return entries.get(f"{row['source_id']}, {name}", entries.get(name))
 
 
@@ -76,9 +76,9 @@ def load_profile(*path: str) -> Profile:
         return load(file)
 
 
-def once(make: Callable[[], T]) -> Callable[[], T]:
-    """Wraps a function without arguments so that its first call, from any thread, makes the only value."""
-    lock, made = Lock(), memoize(make)
+def compute_once(function: Callable[[], T]) -> Callable[[], T]:
+    """Decorator that computes a function's value on the first call, from any thread, and caches it."""
+    lock, made = Lock(), memoize(function)
 
     def get() -> T:
         with lock:
@@ -117,12 +117,13 @@ def fill_columns(row: Mapping[str, str], line: int, name: str) -> dict[str, str]
     full["arch"] = full["arch"] or ("llm" if full["seq_or_image"].isdigit() else "cnn")
     full["precision_norm"] = full["precision_norm"] or full.get("precision", "").lower() or "fp32"
     full["ckpt_norm"] = full["ckpt_norm"] or full.get("act_ckpt", "").lower() or "none"
-    full["strategy_norm"] = full["strategy_norm"] or _infer_strategy(full)
+    full["strategy_norm"] = full["strategy_norm"] or _inferred_strategy(full)
     return full
 
 
 def figure_problem(row: Mapping[str, str]) -> str:
-    """Describes the first malformed number in a row, if any. Batches in words ("1024 tokens") pass."""
+    """Text on the first malformed number in a row; empty string if all are well-formed. Batches in words
+    ("1024 tokens") pass."""
     for name in (*WHOLE, *NUMBERS):
         text = row[name]
         if not text or (name in ("micro_batch", "global_batch") and " " in text):
@@ -149,7 +150,8 @@ def parse_count(text: str) -> int | None:
     return int(value) if value is not None and value == value // 1 and 1 <= value <= MOST_WHOLE else None
 
 
-def _infer_strategy(row: Mapping[str, str]) -> str:
+def _inferred_strategy(row: Mapping[str, str]) -> str:
+    """Strategy of a row, from its words and degrees of parallelism."""
     words = row["strategy"].lower()
     for word, strategy in SHARDED.items():
         if word in words:
@@ -190,8 +192,9 @@ class RowName(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One claim: a published value and ours. `error` is ours relative to the published value if both are
-    numbers. `known`: whether the row is listed as failing in `data/known.toml`, with its `reason`."""
+    """One claim: a published value, our value, and whether the claim holds. `error` is ours relative to the
+    published value if both are numbers. `known`: whether the row is listed as failing in `data/known.toml`,
+    with its `reason`."""
 
     name: RowName
     what: str
@@ -209,12 +212,13 @@ class Row:
 
     @property
     def status(self) -> str:
+        """Whether the row holds, and whether it is listed as failing, in words."""
         if self.holds:
             return "holds, listed as failing" if self.known else "holds"
         return "does not hold" if self.known else "FAILS"
 
     @property
-    def as_claimed(self) -> bool:
+    def is_as_claimed(self) -> bool:
         """Whether the row holds or is listed as failing."""
         return self.holds or self.known
 
@@ -223,7 +227,7 @@ class Row:
         return asdict(self) | {"name": str(self.name)}
 
     def mark_known(self, reason: str) -> Row:
-        """Copy of a row that known.toml lists as failing; the reason is kept only if it fails."""
+        """Copy of the row, marked as listed in known.toml; the reason is kept only if it fails."""
         return replace(self, known=True, reason="" if self.holds else reason)
 
 
@@ -275,7 +279,7 @@ class Section:
     def stated(  # noqa: PLR0917 (a sentence: what, published, ours, and whether the claim holds)
         self, case: str, what: str, published: str, ours: str, holds: bool, claim: str, **more: Any
     ) -> Row:
-        """Row for a paper's statement about an order or a trend, which the caller has judged."""
+        """Row for a statement on an order or a trend, which the caller has judged."""
         return self._row(case, what, (published, ours), claim, holds, **more)
 
     def _row(
@@ -291,7 +295,7 @@ class Section:
         source: str = "",
         unit: str = "",
     ) -> Row:
-        """Row of this section, from the published value and ours, which does not hold if it is not finite."""
+        """Row of this section; it does not hold if a value is not finite."""
         published, ours = values
         return Row(
             name=RowName(*self.name, case),
@@ -311,7 +315,7 @@ class Paper:
     """Checks of one paper, with published figures from `data/<name>.toml`."""
 
     def __init__(self, name: str, how: str = "") -> None:
-        self.name, self.how, self.figures = name, how, figures(name)
+        self.name, self.how, self.figures = name, how, load_figures(name)
         self.checks: dict[str, Check] = {}
 
     def check(
@@ -320,6 +324,7 @@ class Paper:
         """Decorator that registers `check_NAME`, a generator of rows, as the paper's check NAME."""
 
         def register(rows: Callable[[Section], Iterable[Row]]) -> Callable[[Section], Iterable[Row]]:
+            """Registers a generator of rows under its name without the prefix."""
             name = rows.__name__.removeprefix("check_")
             given = self.figures[figures_of or name]
             source = f"{self.figures['paper']}, {given['source']}"

@@ -27,7 +27,7 @@ class RuleErrors:
 
 
 def rule_errors(runs: Sequence[Run], rows: Sequence[Compared]) -> list[RuleErrors]:
-    """Errors on each run whose predicted step spends over a tenth of its time on exposed communication."""
+    """Errors on each run with over a tenth of its predicted step in exposed communication."""
     by_id = {row.id: row for row in rows}
     smallest = smallest_runs(runs)
     parts = []
@@ -52,11 +52,12 @@ def rule_errors(runs: Sequence[Run], rows: Sequence[Compared]) -> list[RuleError
 
 
 def _predicted_or_left_out_s(row: Compared) -> float:
+    """Predicted seconds, with the run's source left out of the fit if known."""
     return row.predicted if row.left_out is None else row.left_out
 
 
 def smallest_runs(runs: Sequence[Run]) -> dict[str, Run]:
-    """Comparable run with the fewest devices, by the id of each larger run."""
+    """Run with the fewest devices of the same kind, by the id of each larger run."""
     series: dict[tuple[object, ...], list[Run]] = defaultdict(list)
     for run in runs:
         if run.layout is None or run.model is None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from planner.parallel.mesh import Mesh
 
 Row = Mapping[str, str]
-Kind = Literal["sharded", "cut", "plain"]
+Kind = Literal["sharded", "model_parallel", "plain"]
 LANGUAGE = ("llm", "llm-moe", "llm-lora")
 TENSORS = 200  # of parameters, where the network is not known: most published ones have 160 to 400
 
@@ -88,22 +88,24 @@ class Layout:
 
     @property
     def kind(self) -> Kind:
+        """Kind of layout: model-parallel, sharded or plain replicas."""
         if self.mesh.is_sharded:
-            return "cut"
+            return "model_parallel"
         return "sharded" if self.stage else "plain"
 
 
 # eq=False: a run is one row of a table, told apart by identity
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Run:
-    """One measured run. `model` is None if nobody has described the network, `device` if the catalog lacks
-    it, `layout` if the degrees are not stated or not modelled; `unknown` gives the reasons. `step_s` is
-    the time of an optimizer step with `accumulate` micro-batches of `batch` on each replica, None if no
-    published rate can be converted to seconds. `doubtful` explains why no settings reproduce the run,
-    "" if some do. `recalled`: the table states no rate in samples or no number of parameters, which are
-    filled in from `data/reading.toml` and `data/networks.toml`. Layouts to choose between share a
-    `group`. `fit_id` is the run's id in the fit of kernel rates, None if the fit has not used it.
-    `readings` are the same run with open settings interpreted differently."""
+    """One measured run: model, devices, layout, software and time per step. `model` is None if nobody has
+    described the network, `device` if the catalog lacks it, `layout` if the degrees are not stated or not
+    modelled; `unknown` gives the reasons. `step_s` is the time of an optimizer step with `accumulate`
+    micro-batches of `batch` on each replica, None if no published rate can be converted to seconds.
+    `doubtful` explains why no settings reproduce the run, "" if some do. `recalled`: the table states no rate
+    in samples or no number of parameters, which are filled in from `data/reading.toml` and
+    `data/networks.toml`. Layouts to choose between share a `group`. `fit_id` is the run's id in the fit of
+    kernel rates, None if the fit has not used it. `readings` are the same run with open settings interpreted
+    differently."""
 
     id: str
     source: str
@@ -140,16 +142,18 @@ class Run:
 
     @cached_property
     def samples_per_step(self) -> int:
+        """Samples per optimizer step over all replicas."""
         replicas = self.layout.replicas if self.layout else self.devices
         return replicas * self.accumulate * (self.batch or 1)
 
     @property
     def tokens_per_step(self) -> int:
+        """Tokens per optimizer step over all replicas; samples if there are no sequences."""
         length = None if self.model is None else self.model.sequence_length
         return self.samples_per_step * (length or 1)
 
     @property
-    def per_s(self) -> float:
+    def samples_per_s(self) -> float:
         """Samples per second over all devices."""
         return self.samples_per_step / (self.step_s or float("inf"))
 
@@ -201,13 +205,14 @@ def year_of(text: str) -> int | None:
 
 
 def tier_of(row: Row) -> str:
-    """Software that rates are known for, such as `ngc` or `megatron`, as inferred from a row."""
+    """Framework tier of a row, such as `ngc` or `megatron`; kernel rates are fitted by tier."""
     tier = _framework_tier(row)
     engine = row["arch"] in LANGUAGE and row["device"].startswith(HOPPER_AND_LATER)
     return "transformer-engine" if engine and tier in ("megatron", "mlperf") else tier
 
 
 def _framework_tier(row: Row) -> str:
+    """Framework tier of a row, from the framework's name and flags."""
     text, flags = row["framework"], row.get("flags", "")
     if TIERS[0][1].search(text):
         return TIERS[0][0]
@@ -224,13 +229,13 @@ def _framework_tier(row: Row) -> str:
 
 
 def other_tier(row: Row) -> str | None:
-    """Other software that may have run: "xla" for TensorFlow without printed flags; None if no doubt."""
+    """Alternative tier: "xla" for TensorFlow without printed flags; None if there is no doubt."""
     return "xla" if _framework_tier(row) == "tensorflow" and not row.get("flags") else None
 
 
 def has_flash_attention(row: Row) -> bool:
-    """Whether attention ran as one fused kernel: language models since 2023, on devices that support it, and
-    MLPerf's BERT."""
+    """Whether attention ran as one fused kernel. True for language models since 2023 on devices that support
+    it, and MLPerf's BERT."""
     text = row["framework"]
     if row["arch"] not in LANGUAGE:
         return text.startswith("milabench") or row["source_id"].startswith("mlperf")
@@ -254,12 +259,14 @@ def software_of(row: Row, model: Model | None) -> Software:
 
 
 def _optimizer_name(row: Row, model: Model | None) -> str:
+    """Name of a row's optimizer, stated or usual."""
     if "no optimizer" in row["optimizer"]:
         return "none"
     return "adam" if model is not None and model.sequence_length else "momentum"
 
 
 def _input_source(row: Row) -> str:
+    """Source of a row's samples: `files`, `synthetic` or `dali`."""
     if "reads JPEG" in row["note"]:
         return "files"
     return "synthetic" if "no input pipeline" in row["note"] else "dali"
@@ -279,7 +286,8 @@ def _has_overlapped_exchange(row: Row) -> bool:
 
 
 def _cycle_s(row: Row) -> float:
-    """Seconds of Horovod's default cycle: 5 ms, or 1 ms since 0.21 (November 2020; #2468); else 0."""
+    """Seconds of Horovod's default cycle; 0 without Horovod. 5 ms, or 1 ms since 0.21 (November 2020;
+    #2468)."""
     if row["strategy"] != "horovod":
         return 0.0
     container = CONTAINER.search(row["framework"])

@@ -34,7 +34,7 @@ FIRST = "a single device: where its series begins"  # compared with nothing, as 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings that no published row states; they are chosen on other sources."""
+    """Settings that no published row states, chosen on other sources."""
 
     jitter: float
     jitter_s: float
@@ -50,10 +50,12 @@ class Pair:
 
     @property
     def base_s(self) -> float:
+        """Seconds per step of the smaller run."""
         return _step_s(self.base)
 
     @property
     def run_s(self) -> float:
+        """Seconds per step of the larger run."""
         return _step_s(self.run)
 
     @property
@@ -68,7 +70,7 @@ def micro_batches_per_step(run: Run) -> int:
 
 
 def _step_s(run: Run) -> float:
-    """Seconds per step, up to a factor that is the same throughout a series (samples or tokens)."""
+    """Seconds per step, up to a factor that is constant in a series (samples or tokens)."""
     assert run.rate_per_s is not None
     assert run.batch is not None
     return run.batch * micro_batches_per_step(run) * run.devices / run.rate_per_s
@@ -114,7 +116,7 @@ def machine_of(run: Run) -> Hardware:
 
 
 def exclusion_reason(run: Run) -> str:
-    """Explains why a run says nothing about scaling; empty string if it does."""
+    """Explains why a run cannot be used to study scaling; empty string if it can."""
     if run.layout is None or run.layout.kind != "plain":
         return "not plain data parallelism"
     if run.doubtful.startswith("micro-batch x"):
@@ -163,7 +165,7 @@ def pair_runs(runs: Iterable[Run], refused: dict[str, str]) -> list[Pair]:
 
 
 def recorded_computation(run: Run, pass_s: float, settings: Settings) -> Computation:
-    """Computation of one step with equal layers: micro-batches without exchange, then one with it."""
+    """Computation of one step with equal layers; only its last micro-batch exchanges gradients."""
     n = LAYERS
     assert run.parameters is not None
     forward, backward = pass_s * FORWARD_SHARE / n, pass_s * (1 - FORWARD_SHARE) / n

@@ -23,7 +23,7 @@ from planner.validation import ddp, memory, scaling
 from planner.validation.evidence import OTHER_KIND, Compared, Evidence, Statement, add_ranges, percentile_90
 from planner.validation.predict import network_kind, predict_range, rule_of_thumb_s
 from planner.validation.reader import published_runs
-from planner.validation.row import figures, read_data_table
+from planner.validation.row import load_figures, read_data_table
 from planner.validation.rules import relative_errors
 from planner.validation.run import LANGUAGE, CompleteRun, Run
 from planner.validation.throughput import throughput_runs
@@ -34,13 +34,13 @@ NVIDIA = ("nvidia", "")
 DEVICE_TARGET = (0.12, 0.35)  # of a device without runs
 BIASED, MOST_BIAS, LEAST_RUNS = ("A100", "H100"), 0.10, 4
 LOW, MOST_LOW, MOST_REFUSED = -0.15, 0.10, 0.03  # of memory
-KINDS = {"sharded": "FSDP and ZeRO", "cut": "tensor and pipeline", "plain": "plain replicas"}
+KINDS = {"sharded": "FSDP and ZeRO", "model_parallel": "tensor and pipeline", "plain": "plain replicas"}
 APART = "adapters, frozen parts, inferred lengths"
 SHAPED = "PyTorch over bandwidth-limited links (tc)"
 
 
 def suite_evidence(name: str) -> Evidence:
-    """Runs a suite on the shipped runs."""
+    """Result of a suite on the shipped runs."""
     if name not in SUITES:
         raise unknown_name("suite", name, SUITES)
     if name in ("papers", "servers"):
@@ -59,7 +59,7 @@ def suite_evidence(name: str) -> Evidence:
 def evidence_from_runs(
     name: str, runs: Sequence[Run], skipped: Mapping[str, str] | None = None, *, shipped: bool = False
 ) -> Evidence:
-    """Runs a suite on these runs; `skipped` has the rows that could not be read."""
+    """Result of a suite on these runs; `skipped` has the rows that could not be read."""
     make = {
         "allreduce": _allreduce_evidence,
         "throughput": _throughput_evidence,
@@ -77,7 +77,7 @@ def build_evidence(
     name: str, rows: Sequence[Compared], skipped: Mapping[str, str], statements: Sequence[Statement] = ()
 ) -> Evidence:
     """Result of a suite, with its titles and targets from `data/suites.toml`."""
-    spec = figures("suites")[name]
+    spec = load_figures("suites")[name]
     targets = {part: (values[0], values[1]) for part, values in spec.get("targets", {}).items()}
     return Evidence(
         suite=name,
@@ -100,7 +100,7 @@ def compare_runs(
     takes: Callable[[Run], bool],
     part_of: Callable[[Run], str],
 ) -> list[Compared]:
-    """Predicts the runs that a suite accepts; adds the reasons for all others to `skipped`."""
+    """Compared runs of those that a suite takes; adds the reasons for all others to `skipped`."""
     rows = []
     for run in runs:
         if not takes(run):
@@ -148,8 +148,8 @@ def run_label(run: Run) -> str:
 
 
 def is_without_network(run: Run) -> bool:
-    """Whether a run measures devices rather than a network: on one device, or a language model in one
-    machine. Nobody publishes large models on one device."""
+    """Whether a run measures devices, not a network between machines. True on one device, or for a language
+    model in one machine. Nobody publishes large models on one device."""
     if run.devices == 1:
         return True
     sharded = run.layout is not None and run.layout.kind == "sharded"
@@ -163,7 +163,7 @@ def is_excluded_from_fit(run: Run) -> bool:
 
 
 def _device_part(run: Run) -> str:
-    """Line of the suite's table that counts a run on devices, such as `CNN`."""
+    """Name of the table line that counts a run on devices, such as `CNN`."""
     assert run.device is not None
     assert run.model is not None
     if run.device.vendor not in NVIDIA:
@@ -172,6 +172,7 @@ def _device_part(run: Run) -> str:
 
 
 def _devices_evidence(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
+    """Result of the suite on single devices and language models in one machine."""
     rows = compare_runs(runs, skipped, is_without_network, _device_part)
     by_id = {run.id: run for run in runs}
     mine = [by_id[row.id] for row in rows]
@@ -221,11 +222,15 @@ def _largest_bias(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Stateme
 
 
 def _throughput_evidence(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
+    """Result of the suite on data-parallel image training."""
+
     def takes_run(run: Run) -> bool:
+        """Whether the suite compares a run: plain replicas on several devices, no language model."""
         plain = run.layout is None or run.layout.kind == "plain"
         return run.devices > 1 and run.arch not in LANGUAGE and plain
 
     def part_of(run: Run) -> str:
+        """Name of the table line that counts a run."""
         machines = "one machine" if run.machines == 1 else "several machines"
         return f"{_device_part(run)}, {machines}"
 
@@ -236,11 +241,15 @@ def _throughput_evidence(runs: Sequence[Run], skipped: dict[str, str]) -> Eviden
 
 
 def _sharded_evidence(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
+    """Result of the suite on language models and sharded training."""
+
     def takes_run(run: Run) -> bool:
+        """Whether the suite compares a run: a language model, or ZeRO on several devices."""
         stage = run.layout is not None and run.layout.stage > 0
         return run.arch in LANGUAGE or (stage and run.devices > 1)
 
     def part_of(run: Run) -> str:
+        """Name of the table line that counts a run."""
         return APART if is_excluded_from_fit(run) or run.layout is None else KINDS[run.layout.kind]
 
     rows = compare_runs(runs, skipped, takes_run, part_of)
@@ -273,7 +282,7 @@ def _measured_ddp() -> list[Compared]:
 def _allreduce_evidence(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
     """Compares the larger runs of each series, predicted from its smallest run. Settings that no row states
     are chosen on all sources, and with the run's own left out."""
-    stored = figures("scaling")
+    stored = load_figures("scaling")
     everything = scaling.Settings(**stored["all"])
     rows = []
     for pair in scaling.pair_runs(runs, skipped):
@@ -298,6 +307,7 @@ def _allreduce_evidence(runs: Sequence[Run], skipped: dict[str, str]) -> Evidenc
 
 
 def _scaling_part(run: Run) -> str:
+    """Name of the table line that counts a run on scaling."""
     if run.recalled:
         return "tables without samples/s or parameter count"
     if run.machines == 1:
@@ -310,6 +320,7 @@ def _scaling_part(run: Run) -> str:
 
 
 def _memory_part(run: Run) -> str:
+    """Name of the table line that counts a run on peak memory."""
     assert run.model is not None
     if is_excluded_from_fit(run):
         return APART
@@ -319,6 +330,7 @@ def _memory_part(run: Run) -> str:
 
 
 def _memory_evidence(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
+    """Result of the suite on peak memory."""
     compared = []
     for run in runs:
         gib = memory.peak_gib(run)
@@ -342,7 +354,8 @@ def _memory_evidence(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
     ]
     ranged = zip(add_ranges(rows), compared, strict=True)
     rows = [memory.widen_range(row, run) for row, (run, _) in ranged]
-    refused = [is_refused for run in runs if (is_refused := memory.is_refused(run)) is not None]
+    verdicts = [memory.is_predicted_out_of_memory(run) for run in runs]
+    refused = [verdict for verdict in verdicts if verdict is not None]
     statements = []
     if rows:
         low, name = [row.error < LOW for row in rows], "runs under-predicted by more than 15%"

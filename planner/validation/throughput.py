@@ -7,18 +7,19 @@ from planner.errors import BadInput
 from planner.hardware.catalog import catalog_device_name
 from planner.memoize import memoize
 from planner.validation.networks import find_network, find_published_device
-from planner.validation.row import figures, read_data_table
+from planner.validation.row import load_figures, read_data_table
 from planner.validation.run import Row, Run, Software
 
 
 @memoize
 def throughput_runs() -> tuple[Run, ...]:
-    """Runs of throughput.csv that state a batch and use a known framework and the usual image size."""
+    """Runs of throughput.csv with a batch, a known framework and the usual image size."""
     runs = (_throughput_run(row, line) for line, row in enumerate(read_data_table("throughput.csv"), 2))
     return tuple(run for run in runs if run is not None)
 
 
 def _throughput_run(row: Row, line: int) -> Run | None:
+    """Run that a row describes; None if it cannot be compared."""
     name = row["framework"]
     tier = "mxnet" if name in ("MXNet 1.2", "MXNet 0.9") else None
     if name.startswith("TensorFlow") and "NVIDIA" not in name:
@@ -32,7 +33,7 @@ def _throughput_run(row: Row, line: int) -> Run | None:
     if precision is None or precision.compute not in device.flops:  # half precision without units for it
         return None
     key = f"{row['device']}, {name}, {row['model']}, {row['precision']}"
-    doubtful = figures("reading")["doubtful_throughput"].get(key, "")
+    doubtful = load_figures("reading")["doubtful_throughput"].get(key, "")
     if tier == "mxnet" and row["model"] == "alexnet" and row["role"] != "fit":
         doubtful = "AlexNet falls off at large batches on every device: limited by its input"
     batch = int(row["batch"])
@@ -58,6 +59,7 @@ def _throughput_run(row: Row, line: int) -> Run | None:
 
 
 def _format(row: Row) -> Precision | None:
+    """Number format of a row; None if unknown."""
     try:
         return find_precision(row["precision"])
     except BadInput:

@@ -44,7 +44,7 @@ from planner.report.html import notebook_html, render_page
 from planner.report.output import Format, render
 from planner.report.page import Page, Remark, Table, page_of
 from planner.report.simulate import saved_run_lines
-from planner.validation.own import read_own_rows
+from planner.validation.own import read_user_rows
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks/robustness"))
 
@@ -299,7 +299,7 @@ def read_runs(folder: Path, field: str, payload: str) -> Any:
     writer = csv.DictWriter(table, row, lineterminator="\n")
     writer.writeheader()
     writer.writerow(row)
-    return read_own_rows(written(folder / "runs.csv", table.getvalue()))
+    return read_user_rows(written(folder / "runs.csv", table.getvalue()))
 
 
 def read_measured(folder: Path, field: str, payload: str) -> Any:

@@ -23,7 +23,7 @@ from planner.validation.predict import (
     site_of,
 )
 from planner.validation.reader import published_runs, read_rows, read_run
-from planner.validation.row import figures, fill_columns
+from planner.validation.row import fill_columns, load_figures
 from planner.validation.run import Run
 
 ROW = {
@@ -81,7 +81,7 @@ def test_row_is_read_as_a_plan() -> None:
     assert not exclusion_reason(result)
     assert result.model.parameters == pytest.approx(145e9, rel=0.01)
     assert result.links.network_bytes_per_s == 200e9
-    assert (layout.kind, result.device_name) == ("cut", "A100-SXM4-80GB")
+    assert (layout.kind, result.device_name) == ("model_parallel", "A100-SXM4-80GB")
 
 
 def test_seconds_follow_from_what_the_source_counts() -> None:
@@ -169,7 +169,7 @@ def test_attention_is_one_kernel_where_software_and_device_have_it(
 
 def test_sizes_that_stand_for_a_network_are_those_of_its_dimensions() -> None:
     for name, published in (("1.34B", 1.34e9), ("3.57B", 3.57e9), ("8.86B", 8.86e9), ("80B", 80e9)):
-        of = figures("networks")["models"][f"Llama-style {name}"]
+        of = load_figures("networks")["models"][f"Llama-style {name}"]
         assert build_transformer(Dimensions(**of), 4096).parameters == pytest.approx(published, rel=2e-3)
 
 

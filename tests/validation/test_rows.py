@@ -39,9 +39,9 @@ def made(holds: bool) -> Row:
 
 def test_listed_row_may_fail_and_says_why() -> None:
     listed = made(False).mark_known("the paper says less")
-    assert listed.as_claimed
+    assert listed.is_as_claimed
     assert (listed.status, listed.reason) == ("does not hold", "the paper says less")
-    assert not made(False).as_claimed
+    assert not made(False).is_as_claimed
     assert made(False).status == "FAILS"
 
 

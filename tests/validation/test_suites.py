@@ -18,7 +18,7 @@ from planner.report.output import Format, render
 from planner.report.validation import page_differences, page_path, write_pages
 from planner.validation.evidence import Compared, Evidence, Part, add_ranges, error_statistics
 from planner.validation.layouts import LayoutChoice, layout_choices, read_layouts, regret_statements
-from planner.validation.own import own_evidence, own_layouts
+from planner.validation.own import user_layout_evidence, user_run_evidence
 from planner.validation.predict import RunStep, predict_step, rule_of_thumb_s
 from planner.validation.reader import published_runs
 from planner.validation.row import fill_columns, read_packed_table
@@ -52,19 +52,19 @@ def test_figures_are_those_of_the_runs() -> None:
 def test_target_is_held_against_what_was_left_out() -> None:
     of = error_statistics(ROWS)
     assert of.median < 0.15
-    assert Part("p", of, (0.15, 0.5)).reached is False
-    assert Part("p", of, (0.25, 0.5)).reached is True
-    assert Part("p", of).reached is None
+    assert Part("p", of, (0.15, 0.5)).meets_target is False
+    assert Part("p", of, (0.25, 0.5)).meets_target is True
+    assert Part("p", of).meets_target is None
 
 
 def test_range_never_knows_the_source_that_it_is_held_against() -> None:
     ranged = {row.id: row for row in add_ranges(ROWS)}
     assert ranged["a"].high == pytest.approx(12.0 * 13 / 10)  # the error of y's one run
-    assert ranged["a"].inside is True
+    assert ranged["a"].is_in_range is True
     slow, fast = math.log(12 / 10), math.log(10 / 8)
     reach = 0.95 * fast - 0.05 * slow  # the 95th percentile of the worse side
     assert ranged["c"].low == pytest.approx(13.0 / math.exp(reach))
-    assert ranged["c"].inside is False
+    assert ranged["c"].is_in_range is False
     assert all(row.low is None for row in add_ranges(ROWS[:2]))
 
 
@@ -76,8 +76,8 @@ def test_regret_is_that_of_the_layout_that_is_predicted_to_be_fastest() -> None:
     assert made[0].correlation == pytest.approx(0.5)
     stated = {each.name: each for each in regret_statements([*made, LayoutChoice("h", 2, 0.0, None)])}
     assert stated["mean regret"].value == pytest.approx(0.125)
-    assert stated["mean regret"].reached is False
-    assert stated["worst regret"].reached is True
+    assert stated["mean regret"].meets_target is False
+    assert stated["worst regret"].meets_target is True
 
 
 def test_every_shipped_layout_is_read_and_the_choice_is_better_than_peers() -> None:
@@ -118,7 +118,7 @@ def test_devices_that_no_fit_has_seen_are_met_as_well_as_was_asked_and_none_is_o
         "NVIDIA device left out: nine in ten",
         "largest bias of A100 or H100 in a number format",
     }
-    assert stated["largest bias of A100 or H100 in a number format"].reached
+    assert stated["largest bias of A100 or H100 in a number format"].meets_target
     assert 0.08 < stated["NVIDIA device left out: median error"].value < 0.14
     assert 0.20 < stated["NVIDIA device left out: nine in ten"].value < 0.40
 
@@ -173,7 +173,7 @@ OWN = {
 
 def test_own_runs_give_the_same_figures(tmp_path: Path) -> None:
     path = own_table(tmp_path / "mine.csv", [OWN, OWN | {"global_batch": "63"}, OWN | {"device": "TPU"}])
-    evidences, account = own_evidence(path)
+    evidences, account = user_run_evidence(path)
     by_name = {each.suite: each for each in evidences}
     assert set(by_name) == {"sharded", "devices"}  # sharded over one machine counts in both
     row = by_name["sharded"].rows[0]
@@ -205,7 +205,7 @@ def test_own_table_of_layouts_is_not_corrected_by_ours(tmp_path: Path) -> None:
     """Ids are numbers of lines, which say nothing of a line of ours."""
     rows = read_packed_table("layouts.csv.gz")[:40]
     shipped = {row.id: row for row in suite_evidence("layouts").rows}
-    (result,), account = own_layouts(own_table(tmp_path / "mine.csv", rows[20:]))
+    (result,), account = user_layout_evidence(own_table(tmp_path / "mine.csv", rows[20:]))
     assert (account.given, account.compared) == (20, 20)
     assert all(row.left_out is None for row in result.rows)
     assert [row.predicted for row in result.rows] == [shipped[f"line {n}"].predicted for n in range(22, 42)]
@@ -233,11 +233,11 @@ def test_missing_columns_follow_from_others() -> None:
 
 def test_tables_that_cannot_be_compared_are_refused_in_a_line(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no column device"):
-        own_evidence(own_table(tmp_path / "a.csv", [{"model": "x"}]))
+        user_run_evidence(own_table(tmp_path / "a.csv", [{"model": "x"}]))
     with pytest.raises(BadInput, match="no row can be compared"):
-        own_evidence(own_table(tmp_path / "b.csv", [OWN | {"device": "TPU"}]))
+        user_run_evidence(own_table(tmp_path / "b.csv", [OWN | {"device": "TPU"}]))
     with pytest.raises(BadInput, match="no row can be compared"):
-        own_layouts(own_table(tmp_path / "c.csv", [{"gpus": "8"}]))
+        user_layout_evidence(own_table(tmp_path / "c.csv", [{"gpus": "8"}]))
     with pytest.raises(BadInput, match="give only one of"):
         ValidationRequest(("li",), ("papers",))
     with pytest.raises(BadInput, match="nearest: sharded"):
@@ -304,14 +304,14 @@ def test_figure_that_is_none_costs_its_row_and_no_other(tmp_path: Path) -> None:
         OWN | {"micro_batch": "1.5"},
         OWN | {"device_mem_gb": "40/80"},
     ]
-    (result, _), account = own_evidence(own_table(tmp_path / "mine.csv", rows))
+    (result, _), account = user_run_evidence(own_table(tmp_path / "mine.csv", rows))
     assert [row.id for row in result.rows] == ["line 2", "line 5"]  # which of both memories it is stays open
     assert account.skipped == {
         "line 3": "step_time_s is 'about 4', not a number above zero",
         "line 4": "micro_batch is '1.5', not a whole number from 1 on",
     }
     with pytest.raises(BadInput, match=r"no row can be compared .*not a number above zero"):
-        own_evidence(own_table(tmp_path / "bad.csv", [OWN | {"step_time_s": "nan"}]))
+        user_run_evidence(own_table(tmp_path / "bad.csv", [OWN | {"step_time_s": "nan"}]))
 
 
 def test_ranges_of_several_devices_hold_the_error_of_scaling() -> None:

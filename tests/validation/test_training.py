@@ -49,7 +49,7 @@ def test_run_has_the_settings_that_its_row_tells() -> None:
     )
     assert (run.software.tier, run.precision and run.precision.name) == ("fused", "fp16")
     assert run.software.channels_last is True
-    assert abs(run.per_s - 3410.52) < 0.01
+    assert abs(run.samples_per_s - 3410.52) < 0.01
     assert by_id["T3736"].software.input == "files"
     assert by_id["T3742"].software.input == "synthetic"
     assert by_id["T0486"].accumulate == 8192

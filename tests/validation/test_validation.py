@@ -13,8 +13,8 @@ from planner.errors import BadInput
 from planner.report.output import Format, render
 from planner.report.validation import outcome_sentence, page_texts, table_differences, validation_tables
 from planner.servers.validation import papers_evidence
-from planner.validation import Row, check_names, checks, known_rows, validate
-from planner.validation.row import figures
+from planner.validation import Row, check_names, checks, known_failure_reasons, validate
+from planner.validation.row import load_figures
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAPERS = DOCS / "validation-papers.md"
@@ -38,7 +38,7 @@ def fast() -> list[Row]:
 
 
 def test_rows_do_as_claimed(fast: list[Row]) -> None:
-    assert [row.name for row in fast if not row.as_claimed] == []
+    assert [row.name for row in fast if not row.is_as_claimed] == []
     assert [row.name for row in fast if row.holds and row.known] == []
     assert all(row.reason for row in fast if not row.holds)
 
@@ -57,7 +57,7 @@ def test_every_row_has_one_name_and_says_how_and_whence(fast: list[Row]) -> None
 
 
 def test_list_of_failing_rows_names_checks_that_exist() -> None:
-    assert [name for name in known_rows() if name.check_name not in checks()] == []
+    assert [name for name in known_failure_reasons() if name.check_name not in checks()] == []
 
 
 def test_document_is_that_of_the_code(fast: list[Row]) -> None:
@@ -100,7 +100,7 @@ def test_names_choose_papers_and_checks() -> None:
 
 
 def test_listed_row_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(figures("known"), "li/split/middle", "it was renamed")
+    monkeypatch.setitem(load_figures("known"), "li/split/middle", "it was renamed")
     with pytest.raises(BadInput, match="do not exist: li/split/middle"):
         validate(["li/split"])
     assert len(validate(["li/overhead"])) == 2

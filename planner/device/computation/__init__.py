@@ -38,12 +38,12 @@ WORK_ROLES = {RECOMPUTE: OpRole.RECOMPUTE, SUM: OpRole.COMMUNICATION, WAIT: OpRo
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One trained tensor. `readers` are the ops that need its value (forward, in order), `ready` is the op
-    whose end makes its gradient (None: it gets none, as in inference); `block` numbers the unit of the model
-    that it is part of, the grain in which sharded training gathers and frees parameters. `untrained` are the
-    elements of variables created after it that are never sent, as moving averages. Where one stands for a
-    whole unit, `matrices` are the elements of its large tensors. `frozen_bytes` of tensors beside it are read
-    and never trained."""
+    """One trained tensor, or the tensors of a whole unit, with the ops that use it. `readers` are the ops
+    that need its value (forward, in order), `ready` is the op whose end makes its gradient (None: it gets
+    none, as in inference); `block` numbers the unit of the model that it is part of, the grain in which
+    sharded training gathers and frees parameters. `untrained` are the elements of variables created after it
+    that are never sent, as moving averages. Where one stands for a whole unit, `matrices` are the elements of
+    its large tensors. `frozen_bytes` of other tensors in the unit are read and never trained."""
 
     name: str
     elements: int
@@ -184,12 +184,12 @@ class Computation:
 
 @memoize
 def chain_deps(ops: int) -> tuple[tuple[int, ...], ...]:
-    """Dependencies of ops that run one after the other; cached."""
+    """Dependencies of ops that run one after another; cached."""
     return ((), *((at,) for at in range(ops - 1)))
 
 
 def unit_name(layer: Layer) -> str:
-    """Name of the unit of a layer: its block, else its scope, else the layer that it follows."""
+    """Name of the unit that a layer belongs to: its block, else its scope, else the layer before it."""
     return layer.block or layer.scope or layer.follows or layer.name
 
 
@@ -263,8 +263,8 @@ def repeat_passes(computation: Computation, micro_batches: int, most: int = MOST
 def median_steps(
     computation: Computation, variation: Variation = NO_VARIATION, *, steps: int = ROWS, seed: int = 0
 ) -> Computation:
-    """Replaces recorded steps by steps in which every op takes its median time, varied by `variation`. Few
-    steps, some disturbed by the recording, say little about how steps vary."""
+    """Replaces recorded steps by steps of median op times, varied at random by `variation`. Few steps, some
+    disturbed by the recording, say little about how steps vary."""
     once_s = np.median(computation.durations_s, axis=0)
     rows = steps if variation.step_sigma or variation.op_sigma else 1
     return replace(

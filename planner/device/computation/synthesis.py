@@ -63,8 +63,8 @@ class ComputeGraph:
 def compute_graph(
     model: Model, *, training: bool = True, recompute: Recompute = "none", stops_early: bool = False
 ) -> ComputeGraph:
-    """Graph of ops and parameters for a training step, or for a forward pass only; cached. A recomputed
-    layer runs its forward op again before its backward op (`stops_early`: `planner.device.activations`)."""
+    """Graph of ops and parameters of a training step, or of a forward pass only; cached. A recomputed layer
+    runs its forward op again before its backward op (`stops_early`: `planner.device.activations`)."""
     reads = _kernel_inputs(model)
     again = recompute_flags(model, recompute, stops_early)
     place = {layer.name: at for at, layer in enumerate(model)}
@@ -74,12 +74,13 @@ def compute_graph(
     layers: list[int] = []
     deps: list[tuple[int, ...]] = []
 
-    def add_op(layer: str, role: int, what: str, waits: tuple[int, ...], work: int = COMPUTE) -> int:
-        names.append(f"{layer}/{what}")
+    def add_op(layer: str, role: int, suffix: str, dependencies: tuple[int, ...], work: int = COMPUTE) -> int:
+        """Adds an op named `layer/suffix`; returns its index."""
+        names.append(f"{layer}/{suffix}")
         roles.append(role)
         works.append(work)
         layers.append(place[layer])
-        deps.append(waits)
+        deps.append(dependencies)
         return len(names) - 1
 
     forward: dict[str, int] = {}
@@ -127,7 +128,7 @@ def _has_moving_averages_after(layer: Layer, tensor: Tensor) -> bool:
 
 
 def _kernel_inputs(model: Model) -> dict[str, tuple[str, ...]]:
-    """Names of the layers with a kernel whose output each layer reads, by layer name."""
+    """Names of the layers with kernels whose outputs each layer reads, by layer name."""
     computes = {layer.name: layer_class(layer).computes for layer in model}
     reads: dict[str, tuple[str, ...]] = {}
     for layer in model:
@@ -139,8 +140,8 @@ def _kernel_inputs(model: Model) -> dict[str, tuple[str, ...]]:
 
 
 def _gradient_order(model: Model, reads: dict[str, tuple[str, ...]]) -> list[tuple[str, tuple[str, ...]]]:
-    """Layers with a backward op, in backward order, each with the layers that read its output. A layer
-    needs none if nothing up to it is trained."""
+    """Layers with a backward op, in backward order, each with the layers that read its output. A layer needs
+    none if nothing up to it is trained."""
     readers: dict[str, list[str]] = {layer.name: [] for layer in model}
     trained: set[str] = set()
     for layer in model:

@@ -7,7 +7,7 @@ Rates: the calibrated figures of `data/rates.toml`, read once: shares, factors o
 errors of predictions for sources that no fit has seen (`benchmarks/fit/calibrate_rates.py` writes them;
 docs/compute.md tells what each means). A device reaches what large matrix products reach (measured, else the
 share of the dense peak that is usual) times the share that a kernel kind reaches of it (fitted over all
-devices) times what the device's family was fitted to beside the mean, where there are rows of it.
+devices) times the fitted factor of the device's family, if it has rows.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def model_kernels(model: Model, flash: bool | None = None, training: bool = True
         for back, entry in enumerate((asked.forward, asked.backward)):
             rows += [
                 (*_kernel_row(at, of, part, back), *shares)
-                for of, part in _split_passes(kind, entry, back)
+                for of, part in _kernels_of_pass(kind, entry, back)
                 if part.kernels
             ]
     table = np.array(rows or np.zeros((0, 11)))
@@ -101,31 +101,31 @@ def model_kernels(model: Model, flash: bool | None = None, training: bool = True
     )
 
 
-def _split_passes(kind: int, one: Pass, backward: int) -> tuple[tuple[int, Pass], ...]:
-    """Splits a pass of a layer into (kernel kind, pass) pairs. Unfused attention becomes matrix products
-    plus memory-bound passes that read and write its scores, and backward their gradient."""
-    passes = one.kernels - len(one.matmuls)
-    if kind != ATTENTION or passes <= 0 or one.kernels < len(one.matmuls):
-        return ((kind, one),)
-    scores = one.matmuls[0]
+def _kernels_of_pass(kind: int, work: Pass, backward: int) -> tuple[tuple[int, Pass], ...]:
+    """Kernels of a layer's pass, as (kernel kind, work) pairs. Unfused attention becomes matrix products plus
+    memory-bound passes that read and write its scores, and backward their gradient."""
+    passes = work.kernels - len(work.matmuls)
+    if kind != ATTENTION or passes <= 0 or work.kernels < len(work.matmuls):
+        return ((kind, work),)
+    scores = work.matmuls[0]
     moved = passes * (2 + backward) * scores.rows * scores.columns * scores.times
-    products = replace(one, read_elements=one.read_elements - moved, kernels=len(one.matmuls))
+    products = replace(work, read_elements=work.read_elements - moved, kernels=len(work.matmuls))
     return (kind, products), (MEMORY, Pass(0, 0, moved, 0, 0, passes))
 
 
-def _kernel_row(at: int, kind: int, one: Pass, backward: int) -> tuple[float, ...]:
-    """One row of the kernel table: place, direction, kind, launches and work per kernel."""
-    n, row_flops, edge_flops = one.kernels, 0.0, 0.0
+def _kernel_row(layer: int, kind: int, work: Pass, backward: int) -> tuple[float, ...]:
+    """Row of the kernel table: layer, direction, kind, launches, and work per kernel."""
+    n, row_flops, edge_flops = work.kernels, 0.0, 0.0
     if kind not in (MEMORY, ATTENTION):
-        row_flops = 2 * one.weight_elements / n
+        row_flops = 2 * work.weight_elements / n
     if kind in (MATMUL, EXPERTS):
-        edge_flops = sum(_edge_flops(product) for product in one.matmuls) / n
-    moved, weights = one.moved_elements / n, one.weight_elements / n
-    return at, backward, kind, n, one.flops / n, row_flops, edge_flops, moved, weights
+        edge_flops = sum(_edge_flops(product) for product in work.matmuls) / n
+    moved, weights = work.moved_elements / n, work.weight_elements / n
+    return layer, backward, kind, n, work.flops / n, row_flops, edge_flops, moved, weights
 
 
 def _edge_flops(product: Matmul) -> float:
-    """FLOPs of a matrix product times the sum of 1 / side over sides that do not grow with the batch."""
+    """FLOPs of a matrix product, divided by each side independent of the batch and summed."""
     sides = (product.columns, product.depth if product.grows == "rows" else product.rows)
     return product.flops * sum(1 / max(side, 1.0) for side in sides)
 
@@ -227,8 +227,8 @@ EXPERTS_Q90 = 0.35  # of mixtures of experts, whose grouped products are not val
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """`median` and `q90` are quantiles of |log(predicted / published)| over `rows` rows of `sources` sources
-    that the fit had not seen."""
+    """Quantiles of a prediction's error on published runs that the fit had not seen. `median` and `q90` are
+    quantiles of |log(predicted / published)| over `rows` rows of `sources` sources."""
 
     basis: str
     median: float
@@ -286,7 +286,7 @@ EXPERT_SHARE = 0.7
 
 @dataclass(frozen=True, eq=False)
 class DeviceRates:
-    """`flops` by kernel kind; `matmul` says where they come from, in words."""
+    """FLOP/s by kernel kind, with their source in words (`matmul`), and memory rates of a device."""
 
     flops: Array
     memory_bytes_per_s: float

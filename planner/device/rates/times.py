@@ -276,7 +276,7 @@ def _calibrated_coefficients(
 
 
 def _layer_times(of: _Coefficients, batch: int) -> StepTimes:
-    """Seconds of the forward and backward pass by layer, and of the optimizer, for a batch."""
+    """Seconds of both passes by layer, and of the optimizer, for a batch."""
     kernels, rates = of.kernels, of.rates
     busy_s = kernels.launches * kernel_s(
         of.flop_s * batch + of.flop_step_s,
@@ -299,6 +299,7 @@ def _layer_times(of: _Coefficients, batch: int) -> StepTimes:
     split = np.where(kernels.backward, layers, 0) + kernels.layer
 
     def by_pass(seconds: Array) -> tuple[Array, Array]:
+        """Sums of kernel seconds by layer, for the forward and for the backward pass."""
         both = np.bincount(split, seconds * rates.time, 2 * layers).astype(np.float64)
         return both[:layers], both[layers:]
 
@@ -325,7 +326,7 @@ def _trained_parameters(model: Model) -> Array:
 
 
 def _dequantized_bytes(model: Model) -> Array:
-    """Bytes of memory traffic equivalent to dequantizing each layer once, per pass and for any batch."""
+    """Memory traffic in bytes, per pass, for dequantizing each layer's weights once."""
     each = 0.0 if model.training is None else model.training.dequantize_bytes
     narrow = [
         sum(tensor.elements for tensor in layer.tensors if (tensor.frozen_bits or 16) < 16)

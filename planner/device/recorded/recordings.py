@@ -75,7 +75,7 @@ def recorded_computation(profile: Profile) -> Computation:
 
 
 def recorded_precision(profile: Profile) -> Precision:
-    """Number formats of a recorded run; under autocast, parameters and gradients stay in fp32."""
+    """Number formats of a recorded run; under autocast, those of parameters and gradients are fp32."""
     facts = profile.recorded.facts if profile.recorded is not None else None
     if facts is None or facts.precision not in PRECISIONS:
         return FP32
@@ -97,7 +97,7 @@ def _optimizer_s(profile: Profile) -> float:
 
 
 def _compute_deps(profile: Profile, order: list[int], place: dict[int, int]) -> dict[int, tuple[int, ...]]:
-    """Positions of the nearest compute ops before each op, by index of the op."""
+    """Positions of the nearest earlier compute ops that each op depends on, by index of the op."""
     nearest: dict[int, tuple[int, ...]] = {}
     for op in order:
         behind = {dep for before in profile.deps(op).tolist() for dep in nearest[before]}
@@ -271,7 +271,7 @@ class Recordings:
         return error
 
     def origin_text(self, batch: int, device: Device) -> str:
-        """Origin as text: `recorded on A10G at batch 32, scaled to H100: range 0.71 to 1.41 times`."""
+        """Text on the origin: `recorded on A10G at batch 32, scaled to H100: range 0.71 to 1.41 times`."""
         known = self.source
         name = (known.name if known else self.first.hardware) or "an unnamed device"
         batches = "batches" if len(self.batches) > 1 else "batch"

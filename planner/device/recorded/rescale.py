@@ -78,7 +78,7 @@ def rescale(profile: Profile, source: Device, target: Device) -> Profile:
 
 
 def is_deviation_shared(source: Device, target: Device) -> bool:
-    """Whether the target is expected to deviate from the mean of all devices as the source does: it has no
+    """Whether the target should deviate from the mean of all devices as the source does. True if it has no
     published runs, and both are of one vendor and no older than Volta. Older devices each differ in their own
     way (benchmarks/fit/moved.py)."""
     return not has_published_runs(target) and is_comparable(source, target)
@@ -133,23 +133,24 @@ KERNEL_S = 5e-6
 
 
 @memoize
-def _device_rates(device: Device, format: str, own: bool) -> DeviceRates:
-    """Rates of a device in a format, with its family's fitted factors if `own`; cached."""
+def _rates_in_format(device: Device, format: str, own: bool) -> DeviceRates:
+    """Rates of a device in a number format, with its family's fitted factors if `own`; cached."""
     known = "fp32" if format == "tf32" and "tf32" not in device.flops else format
     figures = constants() if own else msgspec.structs.replace(constants(), devices={})
     return device_rates(device, PRECISIONS[known], figures)
 
 
-def part_s(part: OpPart, device: Device, grown: float = 1.0, *, own: bool = True) -> float:
-    """Seconds that a part of an op takes on a device, for a batch `grown` times as large. With `own`
-    false, without the fitted factors of this device's family."""
+def part_s(part: OpPart, device: Device, growth: float = 1.0, *, own: bool = True) -> float:
+    """Seconds of a part of an op on a device, for a batch `growth` times as large. With `own` false, without
+    the fitted factors of this device's family."""
     if part.kind == OVERHEAD:
         return KERNEL_S
-    figures, rates, launches = constants(), _device_rates(device, part.format, own), max(part.launches, 1.0)
-    flops = (part.flops + figures.small_sides * part.edge_flops) * grown
+    figures, rates = constants(), _rates_in_format(device, part.format, own)
+    launches = max(part.launches, 1.0)
+    flops = (part.flops + figures.small_sides * part.edge_flops) * growth
     flops += part.row_flops * figures.small_rows
     flop_s = flops / launches / float(rates.flops[KERNEL_KINDS.index(part.kind)])
-    move_s = (part.moved_bytes * grown + part.weight_bytes) / launches / rates.memory_bytes_per_s
+    move_s = (part.moved_bytes * growth + part.weight_bytes) / launches / rates.memory_bytes_per_s
     cache_s = rates.cache_bytes / rates.memory_bytes_per_s
     fixed_s = KERNEL_S * rates.fixed
     return float(kernel_s(np.array(flop_s), np.array(move_s), cache_s, fixed_s, figures.overlap)) * launches
@@ -160,30 +161,30 @@ def rescale_batch(profile: Profile, batch: int, device: Device | None) -> Profil
     recorded = profile.recorded
     if recorded is None or batch == profile.batch:
         return profile
-    grown = batch / profile.batch
+    growth = batch / profile.batch
     work: dict[str, tuple[OpPart, ...]] = {}
     factors = np.ones(profile.ops)
     for op in np.flatnonzero(profile.resource == WORKER):
         name = profile.names[op]
         parts = recorded.work.get(name, ())
-        shares = [part.share * time_growth(part, grown, device) for part in parts]
-        factors[op] = host_time_share(parts) * (grown if name == INPUT else 1.0) + sum(shares)
+        shares = [part.share * time_growth(part, growth, device) for part in parts]
+        factors[op] = host_time_share(parts) * (growth if name == INPUT else 1.0) + sum(shares)
         scaled = zip(parts, shares, strict=True)
-        work[name] = tuple(_scale_part(part, grown, share / factors[op]) for part, share in scaled)
+        work[name] = tuple(_scale_part(part, growth, share / factors[op]) for part, share in scaled)
     recorded = msgspec.structs.replace(recorded, work=work)
     return _set_durations(profile, batch, profile.durations_s * factors, recorded)
 
 
-def time_growth(part: OpPart, grown: float, device: Device | None) -> float:
-    """Factor on the time of a part when the batch is `grown` times as large."""
+def time_growth(part: OpPart, growth: float, device: Device | None) -> float:
+    """Factor on the time of a part of an op if the batch is `growth` times as large."""
     if part.kind == OVERHEAD:
         return 1.0
     if device is not None:
-        return part_s(part, device, grown) / part_s(part, device)
+        return part_s(part, device, growth) / part_s(part, device)
     if part.kind != "memory":
-        return grown
+        return growth
     moved = part.moved_bytes + part.weight_bytes
-    return (part.moved_bytes * grown + part.weight_bytes) / moved if moved else grown
+    return (part.moved_bytes * growth + part.weight_bytes) / moved if moved else growth
 
 
 def interpolate_batch(profiles: Sequence[Profile], batch: int) -> Profile:
@@ -205,9 +206,9 @@ def interpolate_batch(profiles: Sequence[Profile], batch: int) -> Profile:
     factors = np.divide(then_s, now_s, out=np.ones_like(now_s), where=now_s > 0)
     recorded = near.recorded
     if recorded is not None:
-        grown = batch / near.batch
+        growth = batch / near.batch
         work = {
-            name: tuple(_scale_part(part, grown, part.share) for part in parts)
+            name: tuple(_scale_part(part, growth, part.share) for part in parts)
             for name, parts in recorded.work.items()
         }
         recorded = msgspec.structs.replace(recorded, work=work)
@@ -224,14 +225,14 @@ def fit_lines(batches: np.ndarray, times_s: np.ndarray) -> tuple[np.ndarray, np.
     return np.where(fixed_s < 0, 0.0, fixed_s), np.where(fixed_s < 0, through, slope_s)
 
 
-def _scale_part(part: OpPart, grown: float, share: float) -> OpPart:
-    """Multiplies the work of a part of an op by `grown` and sets its share of the op's time."""
+def _scale_part(part: OpPart, growth: float, share: float) -> OpPart:
+    """Part of an op with its work multiplied by `growth`, and this share of the op's time."""
     return msgspec.structs.replace(
         part,
         share=share,
-        flops=part.flops * grown,
-        edge_flops=part.edge_flops * grown,
-        moved_bytes=part.moved_bytes * grown,
+        flops=part.flops * growth,
+        edge_flops=part.edge_flops * growth,
+        moved_bytes=part.moved_bytes * growth,
     )
 
 
@@ -241,9 +242,10 @@ def _set_durations(profile: Profile, batch: int, durations_s: Floats, recorded: 
     return replace(profile, batch=batch, durations_s=durations_s, starts_s=None, recorded=recorded)
 
 
-class Moves(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Errors of rescaled steps. `device`: by what is known of the target and by kind of network. `batch`: by
-    number of doublings or halvings; `batch_unrated`: the same for devices without rates."""
+class RescaleErrors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Errors of steps that are scaled to another device or batch. `device`: by what is known of the target
+    and by kind of network. `batch`: by number of doublings or halvings; `batch_unrated`: the same for devices
+    without rates."""
 
     as_of: str
     device: dict[str, dict[str, Spread]]
@@ -252,10 +254,10 @@ class Moves(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @memoize
-def rescale_errors() -> Moves:
+def rescale_errors() -> RescaleErrors:
     """Errors of scaling recorded steps to other devices and batches; cached."""
     text = (files("planner.device.rates") / "data" / "moved.toml").read_text("utf-8")
-    return convert(tomllib.loads(text), Moves)
+    return convert(tomllib.loads(text), RescaleErrors)
 
 
 def device_error(source: Device, target: Device, network: str) -> Error:
@@ -277,13 +279,13 @@ def batch_error(recorded: Sequence[int], batch: int, rated: Device | None) -> Er
 
 
 def _spread_error(spread: Spread, pairs: str) -> Error:
-    """Error of a rescaled step with the spread between published pairs as its source."""
+    """Error with the quantiles of a spread, whose source is the number of published pairs."""
     source = f"{spread.rows} published pairs of {pairs}, {rescale_errors().as_of}"
     return Error("moved", spread.median, spread.q90, spread.rows, source)
 
 
-def combine_errors(one: Error, other: Error) -> Error:
-    """Combines two independent errors: the squares of their logarithms add."""
-    source = other.source if one.basis == "recorded" else f"{one.source}; {other.source}"
-    median, q90 = math.hypot(one.median, other.median), math.hypot(one.q90, other.q90)
-    return Error(other.basis, median, q90, other.rows, source)
+def combine_errors(first: Error, second: Error) -> Error:
+    """Error of two independent errors together: the squares of their logarithms add."""
+    source = second.source if first.basis == "recorded" else f"{first.source}; {second.source}"
+    median, q90 = math.hypot(first.median, second.median), math.hypot(first.q90, second.q90)
+    return Error(second.basis, median, q90, second.rows, source)

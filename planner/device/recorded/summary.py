@@ -39,7 +39,8 @@ class KindSeconds:
 
 @dataclass(frozen=True, slots=True)
 class RecordingSummary:
-    """Summary of a recording. `device` is the catalog's name, "" if it holds none."""
+    """Summary of a recording: its settings, seconds by kind of op, and warnings. `device` is the catalog's
+    name, "" if it holds none."""
 
     model: str
     samples: int
@@ -75,6 +76,7 @@ def summarize_recording(profile: Profile) -> RecordingSummary | None:
         if spent.get(kind, 0.0) > 0
     )
     device = find_device(profile.hardware)
+    shares = {kind.kind: kind.share for kind in kinds}
     return RecordingSummary(
         profile.model,
         profile.batch,
@@ -83,12 +85,14 @@ def summarize_recording(profile: Profile) -> RecordingSummary | None:
         profile.steps,
         recorded.exposed,
         kinds,
-        tuple(_doubts(profile, recorded, recorded.exposed, {kind.kind: kind.share for kind in kinds})),
+        tuple(_reliability_warnings(profile, recorded, recorded.exposed, shares)),
     )
 
 
-def _doubts(profile: Profile, recorded: Recorded, exposed: Exposed, shares: dict[str, float]) -> list[str]:
-    """Sentences about reasons to distrust predictions from a recording, each with a remedy."""
+def _reliability_warnings(
+    profile: Profile, recorded: Recorded, exposed: Exposed, shares: dict[str, float]
+) -> list[str]:
+    """Sentences on reasons to distrust predictions from a recording, each with a remedy."""
     out, facts = [], recorded.facts
     whole_s = exposed.untraced_s or exposed.step_s
     if exposed.step_s > (1 + TRACING) * whole_s:

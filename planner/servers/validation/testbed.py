@@ -30,8 +30,8 @@ from planner.validation.row import (
     CheckName,
     Row,
     Section,
+    compute_once,
     load_profile,
-    once,
     read_data_table,
     workers_label,
 )
@@ -221,7 +221,7 @@ def recorded_policy(recorded: Profile) -> Multiplexed:
     return Multiplexed(window_bytes=max(DEFAULT_WINDOW_BYTES, round(window)))
 
 
-@once
+@compute_once
 def compared_points() -> tuple[ComparedPoints, ...]:
     """All measured points, each with its prediction."""
     policies = {

@@ -19,7 +19,7 @@ from planner.simulator.cluster import Cluster, Node
 from planner.simulator.policy import Mode
 from planner.simulator.run import RunOptions
 from planner.units import GBIT_BYTES_PER_S, MIB
-from planner.validation.row import Paper, Row, Section, once
+from planner.validation.row import Paper, Row, Section, compute_once
 
 POINTS = 0.05  # how far our largest gain may be from the published one
 PRECISION, MAX_STEPS = 0.02, 150
@@ -58,7 +58,7 @@ class Gains:
     stragglers: tuple[float, float]
 
 
-@once
+@compute_once
 def measured_gains() -> tuple[Gains, ...]:
     """Simulated gains of all models of Figure 11."""
     return tuple(_measure_gains(given) for given in GIVEN["table"]["models"])

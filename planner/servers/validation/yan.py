@@ -24,7 +24,7 @@ from planner.servers.partition.search import (
     read_cost_s_per_byte,
 )
 from planner.servers.partition.stages import stages_of
-from planner.validation.row import Paper, Row, Section, once
+from planner.validation.row import Paper, Row, Section, compute_once
 
 HOW = (
     "`planner partition`: equation 12 with the constants of private-2xe5-2450-10gbe, which the paper does "
@@ -92,7 +92,7 @@ def most_samples_within(model: Model, hardware: Hardware, workers: int, epoch_s:
     return epoch_s * workers * hardware.device.fp32_flops / (2 * passes)
 
 
-@once
+@compute_once
 def _partition_results() -> dict[str, PartitionResult]:
     """Partition searches of the paper's small and large networks."""
     request = PartitionRequest(GIVEN["machines"], max_workers=GIVEN["most_workers"])

@@ -102,7 +102,7 @@ def _read_files(paths: Sequence[Path | str]) -> Iterator[tuple[str, bytes, str]]
 
 
 def _source_text(kind: str, paths: Sequence[Path | str]) -> str:
-    """Origin of imported steps: the kind of the traces and the names of the first files."""
+    """Text on the origin of imported steps: kind of the traces, and names of the first files."""
     return f"{kind}: {', '.join(Path(path).name for path in paths[:3])}" + (", ..." if len(paths) > 3 else "")
 
 

@@ -77,7 +77,7 @@ class Trace(msgspec.Struct, gc=False):
 
 
 class _External(msgspec.Struct, gc=False):
-    """Numbers that tie a kernel to the call that launched it."""
+    """Ids of a kernel's event that link it to the call that launched it."""
 
     external: int = msgspec.field(name="External id", default=-1)
     correlation: int = -1
@@ -191,7 +191,7 @@ class Spans:
         return filled
 
     def intersection(self, other: Spans) -> list[tuple[float, float]]:
-        """Intervals that both sets of spans cover."""
+        """Intervals that are covered by both sets of spans."""
         out = []
         for start, end in zip(self._starts, self._ends, strict=True):
             at = max(bisect_right(other._starts, start) - 1, 0)
@@ -203,15 +203,14 @@ class Spans:
         return out
 
     def contains(self, low: float, high: float) -> bool:
-        """Whether a single span contains the whole interval."""
+        """Whether a single span contains the whole interval from `low` to `high`."""
         at = bisect_right(self._starts, low) - 1
         return at >= 0 and self._ends[at] >= high
 
 
 @dataclass
 class TracedCalls:
-    """Host calls with the position of the op around each, their leaves, annotations, and device library
-    calls."""
+    """Host calls of a trace: each with its outermost op, their leaves, annotations and library calls."""
 
     calls: Sequence[tuple[Event, int]]
     leaves: Sequence[Leaf]
@@ -253,8 +252,9 @@ def use_kernel_times(
 
 
 class _Launches:
-    """Finds the call that launched a kernel: the innermost one around the library call with the kernel's
-    correlation id, or the one with its external id (which is the correlation id again in some versions)."""
+    """Finds the call that launched a kernel, by correlation id or else by external id. It is the innermost
+    call around the library call with the kernel's correlation id, or the one with its external id (which is
+    the correlation id again in some versions)."""
 
     def __init__(self, host: TracedCalls) -> None:
         self.external: dict[int, int] = {}
@@ -284,7 +284,7 @@ class _Launches:
 
 
 def _set_launch_times(steps: Sequence[Step], waits: Spans) -> None:
-    """Sets `launch_us` of each op: host time since the op before, without waits for the device."""
+    """Sets `launch_us` of each op: host time since the previous op, without waits for the device."""
     for step in steps:
         before = step.start_us
         for op in step.ops:
@@ -293,7 +293,7 @@ def _set_launch_times(steps: Sequence[Step], waits: Spans) -> None:
 
 
 def _align_to_gpu(steps: Sequence[Step], ends: list[float], talking: Spans, updating: Spans) -> None:
-    """Moves the start of each step to the time when the GPU had finished the step before."""
+    """Moves the start of each step to the time when the GPU finished the previous step."""
     firsts = []
     for step in steps:
         first = min((op.start_us for op in step.ops if op.end_us > 0), default=None)

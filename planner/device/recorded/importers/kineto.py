@@ -45,11 +45,12 @@ MAX_STEP_US = 3.6e9
 
 @dataclass
 class OuterOp:
-    """One outermost op. `forward` is the position, in the step, of the op that a backward op differentiates;
-    `gradient` is (shape, element type) of the tensor that an AccumulateGrad op received; `communication_us`
-    is the time in collectives inside it, `waited_us` that between the op before and it; `buckets` are the
-    elements of each all-reduce; `leaves` are the calls inside it; `launch_us` is what the host took to issue
-    it, where that is apart; `calls` and `gap_calls` count traced calls inside and since the op before."""
+    """One outermost op of a step, with its times and the traced calls inside. `forward` is the position, in
+    the step, of the op that a backward op differentiates; `gradient` is (shape, element type) of the tensor
+    that an AccumulateGrad op received; `communication_us` is the time in collectives inside it, `waited_us`
+    that between the op before and it; `buckets` are the elements of each all-reduce; `leaves` are the calls
+    inside it; `launch_us` is what the host took to issue it, where that is apart; `calls` and `gap_calls`
+    count traced calls inside and since the op before."""
 
     name: str
     start_us: float
@@ -122,7 +123,7 @@ def _find_steps(trace: Trace, where: str) -> list[Step]:
     for leaf, (_, at) in zip(leaves, inner, strict=True):
         if not outer[at].leaves or outer[at].leaves[-1] is not leaf:
             outer[at].leaves.append(leaf)
-    around = _Around(notes, talking, [call.ts for call, _ in inner])
+    around = _TraceContext(notes, talking, [call.ts for call, _ in inner])
     steps = [_build_step(where, window, outer, pairs, around) for window in windows]
     if kernels:
         runtime = [e for e in spans if e.cat in RUNTIME]
@@ -153,9 +154,9 @@ def _step_windows(where: str, notes: list[Event], ops: list[Event]) -> list[tupl
 def join_passes(
     windows: Sequence[tuple[float, float]], optimizer_starts: Sequence[float]
 ) -> list[tuple[float, float]]:
-    """Joins the windows of single passes to windows of whole steps, each ending with the optimizer. Steps
-    with an unusual number of passes are left out: the first and last, which were recorded in part, and
-    those that the optimizer skipped."""
+    """Joins windows of single passes to windows of whole steps, each ending with the optimizer. Steps with an
+    unusual number of passes are left out: the first and last, which were recorded in part, and those that the
+    optimizer skipped."""
     groups = list(_passes_by_step(windows, sorted(optimizer_starts)))
     if not groups:
         return list(windows)
@@ -234,6 +235,7 @@ def _flow_pairs(outer: list[OuterOp], flows: dict[Id, dict[str, Event]]) -> dict
         positions.append(at)
 
     def enclosing_op(e: Event) -> int | None:
+        """Index of the outermost op around an event; None if there is none."""
         starts, positions = by_thread.get((e.pid, e.tid), ([], []))
         k = bisect_right(starts, e.ts) - 1
         return positions[k] if k >= 0 else None
@@ -248,8 +250,8 @@ def _flow_pairs(outer: list[OuterOp], flows: dict[Id, dict[str, Event]]) -> dict
 
 
 @dataclass
-class _Around:
-    """Data of all steps beside their ops: annotations, times of collectives, calls by start."""
+class _TraceContext:
+    """Data of a trace besides its ops: annotations, times of collectives, and calls by start."""
 
     notes: list[Event]
     talking: Spans
@@ -265,16 +267,16 @@ def _build_step(
     window: tuple[float, float],
     outer: list[OuterOp],
     pairs: dict[int, int],
-    around: _Around,
+    context: _TraceContext,
 ) -> Step:
     """Builds one training step from the ops inside its window."""
     low, high = window
-    talking = around.talking
+    talking = context.talking
     if high - low > MAX_STEP_US:
         raise BadInput(
             f"{where}: a step lasts {(high - low) * 1e-6:.0f} s: the clock jumped; record it again"
         )
-    notes = [e for e in around.notes if low <= e.ts < high]
+    notes = [e for e in context.notes if low <= e.ts < high]
     first = bisect_right(outer, low, key=attrgetter("start_us"))
     optimizer = _optimizer_spans(notes, outer, (first, bisect_left(outer, high, key=attrgetter("start_us"))))
     stop = min((start for start, _ in optimizer), default=high)
@@ -294,8 +296,8 @@ def _build_step(
         op.forward = position.get(pairs.get(at, -1))
         op.communication_us = talking.covered_us(max(before, op.start_us), op.end_us)
         op.waited_us = talking.covered_us(before, op.start_us)
-        op.gap_calls = around.count_calls(before, op.start_us)
-        op.calls = around.count_calls(max(before, op.start_us), op.end_us)
+        op.gap_calls = context.count_calls(before, op.start_us)
+        op.calls = context.count_calls(max(before, op.start_us), op.end_us)
         before = max(before, op.end_us)
     if not any(op.backward for op in ops):
         raise BadInput(
@@ -306,7 +308,7 @@ def _build_step(
     collectives = [e.end for e in notes if e.name.startswith(COLLECTIVE) and e.ts < stop]
     busy_until = min(max([ended, *collectives]), max(stop, ended))
     optimizer_us = sum(min(end, high) - start for start, end in optimizer)  # our recorder marks steps inside
-    optimizer_calls = sum(around.count_calls(start, min(end, high)) for start, end in optimizer)
+    optimizer_calls = sum(context.count_calls(start, min(end, high)) for start, end in optimizer)
     return Step(
         where,
         low,
@@ -316,7 +318,7 @@ def _build_step(
         late_us=busy_until - ended,
         end_us=high,
         optimizer_calls=optimizer_calls,
-        tail_calls=max(around.count_calls(busy_until, high) - optimizer_calls, 0),
+        tail_calls=max(context.count_calls(busy_until, high) - optimizer_calls, 0),
     )
 
 

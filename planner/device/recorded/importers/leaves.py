@@ -48,8 +48,9 @@ CALL: Demand = (1.0, 0.0, 0.0, 0.0, 0.0, 0.0)  # of a call that computes and mov
 
 @dataclass
 class Leaf:
-    """One call: its time and its demand. `demand` is (launches, flops, row_flops, edge_flops, moved_bytes,
-    weight_bytes); `calls` counts it and the traced calls that belong to it."""
+    """One call that is charged for its time and its work, with the calls inside it. `demand` is (launches,
+    flops, row_flops, edge_flops, moved_bytes, weight_bytes); `calls` counts it and the traced calls that
+    belong to it."""
 
     kind: str
     format: str
@@ -59,8 +60,9 @@ class Leaf:
 
 
 def multiplying_leaf(name: str, shapes: Shapes, weights: set[tuple[int, ...]], *, tf32: bool) -> Leaf | None:
-    """Work of a call that multiplies (`Leaf`); None for other calls. `weights`: shapes of parameters,
-    which identify products that make weight gradients. `tf32`: whether fp32 products may use it."""
+    """Work of a matrix product, convolution or attention call; None for other calls. `weights`: shapes of
+    parameters, which identify products that make weight gradients. `tf32`: whether fp32 products may use
+    it."""
     short = name.rpartition("::")[2]
     if short in PRODUCTS:
         return _product_leaf(shapes, PRODUCTS[short], weights, tf32=tf32)
@@ -76,7 +78,7 @@ def multiplying_leaf(name: str, shapes: Shapes, weights: set[tuple[int, ...]], *
 
 
 def moving_leaf(name: str, shapes: Shapes) -> Leaf:
-    """Work of a call that only moves data: it reads its inputs and writes the size of the largest."""
+    """Work of a call that only moves data: it reads its inputs and writes as much as the largest."""
     short = name.rpartition("::")[2]
     sizes = [
         prod(dims) * ITEM_BYTES.get(kind, 4)
@@ -214,7 +216,7 @@ def _convolution_leaf(shapes: Shapes, first: int, *, backward: bool) -> Leaf | N
 
 
 def _parse_numbers(values: Sequence[Any], at: int) -> list[int]:
-    """Numbers in a list as the profiler writes it ("[2, 2]"); empty if it is malformed."""
+    """Numbers of a list as the profiler writes it ("[2, 2]"), from position `at`; empty if malformed."""
     words = values[at] if at < len(values) else ""
     try:
         numbers = [int(word) for word in str(words).strip("[]").split(",")]
@@ -244,7 +246,9 @@ COLLECTIVE_CALL = "c10d::"
 
 
 @dataclass
-class _Open:
+class _OpenCall:
+    """A call that has begun and not ended, with its leaf."""
+
     end: float
     leaf: Leaf
     whole: bool  # what it calls belongs to it
@@ -253,10 +257,10 @@ class _Open:
 def find_leaves(
     calls: Sequence[tuple[Event, int]], weights: set[tuple[int, ...]], *, tf32: bool = False
 ) -> list[Leaf]:
-    """Finds the `Leaf` to which each call's time and work count. Calls come in order of their start,
-    longer ones first; a leaf's time excludes calls that are leaves themselves."""
+    """Leaf that each call's time and work count to, in the order of the calls. Calls come in order of their
+    start, longer ones first; a leaf's time excludes calls that are leaves themselves."""
     decoder = msgspec.json.Decoder(Shapes)
-    stacks: dict[tuple[Id, Id], list[_Open]] = {}
+    stacks: dict[tuple[Id, Id], list[_OpenCall]] = {}
     out = []
     for call, _ in calls:
         stack = stacks.setdefault((call.pid, call.tid), [])
@@ -270,7 +274,7 @@ def find_leaves(
             stack[-1].leaf.us -= call.dur
         leaf, whole = _leaf_of_call(call, decoder, weights, tf32=tf32)
         leaf.us = call.dur
-        stack.append(_Open(call.end, leaf, whole))
+        stack.append(_OpenCall(call.end, leaf, whole))
         out.append(leaf)
     return out
 
@@ -278,7 +282,7 @@ def find_leaves(
 def _leaf_of_call(
     call: Event, decoder: msgspec.json.Decoder[Shapes], weights: set[tuple[int, ...]], *, tf32: bool
 ) -> tuple[Leaf, bool]:
-    """Work of one call as a `Leaf`, and whether it includes the calls inside."""
+    """Leaf of one call, and whether it includes the calls inside."""
     if call.name.startswith(COLLECTIVE_CALL):
         return Leaf(COMMUNICATION, "fp32", 0.0, NOTHING), True
     shapes = decoder.decode(call.args) if call.args else Shapes()

@@ -36,7 +36,7 @@ from planner.simulator.step.recorded import Facts
 
 
 @dataclass
-class Sent:
+class SentGradient:
     """One parameter or bucket: its readers, and the op after which its gradient is ready."""
 
     name: str
@@ -49,7 +49,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class MicroSteps:
-    """Positions of the ops where the passes of a step begin, and of all differentiated ops."""
+    """Positions of the ops at which the passes of a step begin, and of all differentiated ops."""
 
     starts: tuple[int, ...]
     forward: tuple[int, ...]
@@ -73,12 +73,12 @@ def find_passes(ops: Sequence[OuterOp]) -> MicroSteps:
     return MicroSteps(tuple(starts), tuple(forward))
 
 
-def _merge_passes(parameters: list[Sent], passes: MicroSteps, notes: list[str]) -> list[Sent]:
+def _merge_passes(parameters: list[SentGradient], passes: MicroSteps, notes: list[str]) -> list[SentGradient]:
     """Merges the gradients that accumulate over the passes of a step. Passes accumulate if each makes the
     same gradients for the same ops; otherwise each gradient stays separate."""
     if len(passes.starts) < 2:
         return parameters
-    by_pass: list[list[Sent]] = [[] for _ in passes.starts]
+    by_pass: list[list[SentGradient]] = [[] for _ in passes.starts]
     for parameter in parameters:
         by_pass[bisect_right(passes.starts, parameter.ready) - 1].append(parameter)
     alike = [
@@ -207,18 +207,18 @@ def _similar_steps(steps: Sequence[Step]) -> tuple[list[Step], list[str]]:
 
 
 class _Prepared(NamedTuple):
-    """Steps that run the same ops, and what their ops and parameters have in common."""
+    """Steps that run the same ops, with the names of these ops and their parameters."""
 
     steps: list[Step]
     begin: int  # position of the first forward op
     names: list[str]  # of ops: `forward/conv2d_3`
     labels: list[str]  # of ops: `conv2d_3`
-    parameters: list[Sent]
+    parameters: list[SentGradient]
     notes: list[str]
 
 
 def _prepare_steps(steps: Sequence[Step]) -> _Prepared:
-    """Selects similar steps; finds the names of their ops, and their parameters."""
+    """Selects steps that run the same ops, and finds the names of ops and the parameters."""
     alike, notes = _similar_steps(steps)
     first = alike[0]
     begin = min((op.forward for op in first.ops if op.forward is not None), default=None)
@@ -234,7 +234,7 @@ def _prepare_steps(steps: Sequence[Step]) -> _Prepared:
     return _Prepared(alike, begin, names, labels, _parameters(first, begin, labels, notes), notes)
 
 
-def _parameters(step: Step, first_forward: int, labels: list[str], notes: list[str]) -> list[Sent]:
+def _parameters(step: Step, first_forward: int, labels: list[str], notes: list[str]) -> list[SentGradient]:
     """Parameters of a step, one per accumulated gradient, with size and readers."""
     gradients = []
     unsized = unread = 0
@@ -258,7 +258,7 @@ def _parameters(step: Step, first_forward: int, labels: list[str], notes: list[s
         size = prod(shape) * ITEM_BYTES[kind]
         if size:
             label = f"{labels[reader]}/{'x'.join(map(str, shape)) or 'scalar'}"
-            gradients.append(Sent(label, size, (reader,), k, ITEM_BYTES[kind]))
+            gradients.append(SentGradient(label, size, (reader,), k, ITEM_BYTES[kind]))
     if unsized:
         raise BadInput(
             f"{step.where}: {unsized} gradients have no size; profile with record_shapes=True, {RECORD}"
@@ -279,12 +279,12 @@ def _parameters(step: Step, first_forward: int, labels: list[str], notes: list[s
     return gradients
 
 
-def _buckets(step: Step, parameters: list[Sent], notes: list[str]) -> list[Sent]:
+def _buckets(step: Step, parameters: list[SentGradient], notes: list[str]) -> list[SentGradient]:
     """Gradient buckets that DistributedDataParallel sent. An all-reduce takes the gradients that are ready
     and not yet sent, in the order they became ready, up to its size."""
     last_pass = find_passes(step.ops).starts[-1]
-    waiting: deque[Sent] = deque()
-    buckets: list[Sent] = []
+    waiting: deque[SentGradient] = deque()
+    buckets: list[SentGradient] = []
     by_op = {parameter.ready: parameter for parameter in parameters}
     short = 0
     differ = any(parameter.ready < last_pass for parameter in parameters)
@@ -298,7 +298,7 @@ def _buckets(step: Step, parameters: list[Sent], notes: list[str]) -> list[Sent]
             waiting.append(by_op[k])
         for elements, kind in op.buckets:
             size = elements * ITEM_BYTES[kind]
-            inside: list[Sent] = []
+            inside: list[SentGradient] = []
             room = size
             while waiting and waiting[0].bytes <= room:
                 room -= waiting[0].bytes
@@ -306,7 +306,7 @@ def _buckets(step: Step, parameters: list[Sent], notes: list[str]) -> list[Sent]
             short += room != 0
             readers = tuple(sorted({r for p in inside for r in p.readers}))
             name = f"bucket_{len(buckets)}"
-            buckets.append(Sent(name, size, readers or (parameters[0].readers[0],), k))
+            buckets.append(SentGradient(name, size, readers or (parameters[0].readers[0],), k))
     if not buckets:
         return []
     notes.append(

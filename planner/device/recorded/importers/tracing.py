@@ -36,7 +36,7 @@ READY = 0.25  # quantile of the steps' communication: in longer ones it waits fo
 
 @dataclass(frozen=True, slots=True)
 class TracingCost:
-    """Cost of tracing in microseconds per traced call, and a factor on what is left of every op."""
+    """Overhead of the profiler: microseconds per traced call, and a factor on all remaining times."""
 
     call_us: float = 0.0
     factor: float = 1.0
@@ -59,8 +59,8 @@ def shorten_outliers(durations_us: Floats) -> Floats:
 def tracing_cost(
     durations_us: Floats, calls: Floats, floor_us: Floats, communication_us: float, facts: Facts
 ) -> TracingCost:
-    """Cost of tracing per call, from the step time that the recorder measured without tracing. Durations
-    are steps x ops."""
+    """Overhead of tracing per call, given the step time measured without tracing. Durations are steps x
+    ops."""
     assert facts.step_s is not None
     mean_us = durations_us.mean(axis=0)
     wanted_us = max(facts.step_s * 1e6 - communication_us, LEAST * float(mean_us.sum()))
@@ -77,8 +77,8 @@ def tracing_cost(
 
 
 class TracedSteps:
-    """Durations of the worker's ops without the cost of tracing, and their work. Columns are the input, each
-    op of the network, and the optimizer."""
+    """Durations of ops without the profiler's overhead, and the work of these ops. Columns are the input,
+    each op of the network, and the optimizer."""
 
     def __init__(self, steps: Sequence[Step], begin: int, names: Sequence[str], facts: Facts | None) -> None:
         self.begin, self.names, self.facts, self.cost = begin, names, facts, TracingCost()
@@ -130,7 +130,7 @@ class TracedSteps:
         return Recorded(facts, work, exposed, launch_s, passes)
 
     def _op_parts(self, k: int, mean_us: Floats) -> tuple[OpPart, ...]:
-        """Parts of an op's time, given the mean durations of all ops."""
+        """Parts of the op with index `k`, given the mean durations of all ops."""
         assert self.facts is not None
         leaves = [
             [
@@ -186,8 +186,8 @@ def _main_format(work: Iterable[tuple[OpPart, ...]]) -> str:
 
 
 def durations_us(step: Step, begin: int) -> list[float]:
-    """Microseconds of the input (all before the first forward op) and of each later op. The time between
-    two ops counts to the later one."""
+    """Microseconds of the input (all before the first forward op) and of each later op. The time between two
+    ops counts to the later one."""
     first = step.ops[begin]
     talking_us = sum(op.waited_us + op.communication_us for op in step.ops[:begin]) + first.waited_us
     out = [max(first.start_us - step.start_us - talking_us, 0.0)]
