@@ -63,6 +63,7 @@ __all__ = ["__version__", *_LAZY]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:
+    """Imports a public name on its first use."""
     if name not in _LAZY:
         raise AttributeError(f"module 'planner' has no attribute {name!r}")
     import importlib

@@ -76,8 +76,9 @@ def printable_lines(text: str) -> str:
 def printable_json(text: str, *, ascii_only: bool = False) -> str:
     """JSON text with control characters escaped, its values unchanged; `ascii_only` escapes all non-ASCII."""
 
-    def escape(found: re.Match[str]) -> str:
-        return found[0] if found[0].isprintable() and not ascii_only else _json_code(found[0])
+    def escape(match: re.Match[str]) -> str:
+        """Escapes a matched character unless it can be shown."""
+        return match[0] if match[0].isprintable() and not ascii_only else _json_code(match[0])
 
     return re.sub(r"[^\n -~]", escape, text)
 
@@ -89,7 +90,7 @@ def _json_code(char: str) -> str:
 
 
 def enable_ascii_fallback(*streams: Any) -> None:
-    """Makes streams with other encodings than Unicode write similar ASCII for what they cannot encode."""
+    """Makes streams replace characters that they cannot encode by similar ASCII."""
     codecs.register_error(ASCII, _replace_by_ascii)
     for stream in streams:
         if hasattr(stream, "reconfigure") and not is_unicode(stream):
@@ -102,7 +103,7 @@ def is_unicode(stream: Any) -> bool:
 
 
 def _replace_by_ascii(error: UnicodeError) -> tuple[str, int]:
-    """Codec error handler that gives similar ASCII, and the position at which encoding continues."""
+    """Codec error handler: similar ASCII text, and the position where encoding continues."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     chars = error.object[error.start : error.end]

@@ -52,7 +52,7 @@ class FlagSection(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FlagType:
-    """Type of a flag's value: how files and Python write it, its parser, and its type for typer."""
+    """Type of a flag's value: notation in files and Python, parser, and type for typer."""
 
     written: Any
     parse: Callable[[Any, str], Any] = lambda value, option: value  # of the value and the option's name
@@ -118,7 +118,10 @@ def option_name(name: str) -> str:
 
 
 def read_flags(text: str, kinds: Mapping[str, FlagType], helps: Mapping[str, str]) -> tuple[Flag, ...]:
-    """Reads flags from TOML, one table each. `kinds` are types by name; `helps` are texts not in the file."""
+    """Reads flags from TOML, one table each.
+
+    `kinds` are types by name; `helps` are texts not in the file.
+    """
     declared = []
     for name, table in tomllib.loads(text).items():
         section, kind = FlagSection[table.pop("section").upper()], kinds[table.pop("type")]

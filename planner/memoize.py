@@ -33,6 +33,7 @@ def approximate_bytes(value: Any) -> int:
 
 
 def _has_size(value: Any) -> bool:
+    """Whether a value's size can be counted."""
     return hasattr(value, "nbytes") or isinstance(value, str | bytes | tuple | list | dict)
 
 
@@ -55,7 +56,7 @@ def memoize(
     key: Callable[..., Hashable] | None = None,
     on: Callable[[Any], object] | None = None,
 ) -> Any:
-    """Returns a function whose results are kept.
+    """Decorator that caches a function's results, in bounded memory or on an object.
 
     `bytes_of` gives the size of a result, `key` what it depends on; with `on`, results are kept on the object
     that `on` returns for the first argument.
@@ -68,7 +69,7 @@ def memoize(
 
 
 def first_argument(owner: Any) -> object:
-    """Returns its argument: `memoize(on=first_argument)` keeps results on the first argument."""
+    """Identity function: `memoize(on=first_argument)` keeps results on the first argument."""
     return owner
 
 
@@ -86,9 +87,11 @@ def get_or_make_on(owner: object, key: Hashable, make: Callable[[], V]) -> V:
 
 
 def _memoize_on_owner(function: Callable[..., V], on: Callable[[Any], object]) -> Callable[..., V]:
+    """Caches results on the object that `on` returns for the first argument."""
 
     @wraps(function)
     def memoized(first: Any, /, *args: Any, **kwargs: Any) -> V:
+        """Returns the cached result or computes it."""
         key = (function, args, tuple(kwargs.items()))
         return get_or_make_on(on(first), key, lambda: function(first, *args, **kwargs))
 
@@ -101,6 +104,7 @@ def _memoize_bounded(
     bytes_of: Callable[[Any], int],
     key: Callable[..., Hashable] | None,
 ) -> Callable[..., V]:
+    """Caches results in a bounded number of bytes; the oldest ones are dropped first."""
     values: dict[Hashable, V] = {}
     sizes: dict[Hashable, int] = {}
     lock = Lock()
@@ -108,6 +112,7 @@ def _memoize_bounded(
 
     @wraps(function)
     def memoized(*args: Any, **kwargs: Any) -> V:
+        """Returns the cached result or computes it."""
         nonlocal held_bytes
         place: Hashable = args
         if key is not None:

@@ -10,7 +10,7 @@ from typing import Any
 Progress = Callable[[str, int, int], None]  # stage, done, of
 
 
-def ignore_progress(stage: str, done: int, of: int) -> None:
+def ignore_progress(stage: str, done: int, total: int) -> None:
     """No-op progress callback."""
 
 
@@ -63,20 +63,20 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Values that an answer assumes; `report/assumed.toml` has the sentence for each name."""
+    """A fact that an answer assumes: a name and values; `report/assumed.toml` has its sentence."""
 
     name: str
     values: Mapping[str, Any]
 
 
 def fact(name: str, **values: Any) -> Fact:
-    """Returns the fact of this name, with the values that its sentence states."""
+    """Builds the fact of this name, with the values that its sentence states."""
     return Fact(name, values)
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Reason why machines were left out, as a verb in the singular (`has`) and the rest of a clause."""
+    """Reason why machines were left out: a verb in the singular (`has`) and the rest of a clause."""
 
     verb: str
     rest: str

@@ -137,7 +137,7 @@ class Simulation(RenderableAnswer):
     samples_per_epoch: int | None
     assumptions: Sequence[Note | Fact] = field(default_factory=list)
     baseline: ScoredPlan | None = None  # one device alone
-    anatomy: StepDetails | None = None
+    details: StepDetails | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Figures under their JSON keys."""
@@ -152,7 +152,7 @@ class Simulation(RenderableAnswer):
                 for name, value in prediction.record().items()
                 if name not in ("timeline", "notes")
             },
-            **({} if self.anatomy is None else self.anatomy.as_dict()),
+            **({} if self.details is None else self.details.as_dict()),
             "notes": list(prediction.notes),
             "assumptions": assumption_sentences(self.assumptions),
         }
@@ -333,8 +333,8 @@ def simulation_for(request: Request, *, progress: Progress = ignore_progress) ->
     if alone is not None and baseline is None:
         baseline = cases.scored(alone, cases.predict(alone))
     notes = [*default_machine_facts(request, plan), *assumptions([plan], cases)]
-    anatomy = step_details(scored, cases)
-    return Simulation(request, scored, cases.model.samples_per_epoch, notes, baseline, anatomy)
+    details = step_details(scored, cases)
+    return Simulation(request, scored, cases.model.samples_per_epoch, notes, baseline, details)
 
 
 def default_machine_facts(request: Request, plan: Plan) -> list[Fact]:

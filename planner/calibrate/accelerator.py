@@ -21,20 +21,19 @@ from planner.errors import BadInput
 from planner.files.tomlfile import read_toml, toml_key, toml_value
 
 
-def to_toml(tables: Mapping[str, Any], where: tuple[str, ...] = ()) -> str:
-    """Formats nested tables as TOML text with floats of six digits; a table's values precede its
-    subtables."""
+def to_toml(tables: Mapping[str, Any], prefix: tuple[str, ...] = ()) -> str:
+    """Formats nested tables as TOML text, with floats of six significant digits."""
     lines = [
         f"{toml_key(k)} = {toml_value(_round_floats(v))}"
         for k, v in tables.items()
         if not isinstance(v, Mapping)
     ]
     text = "\n".join(lines) + "\n" if lines else ""
-    if where and lines:
-        text = f"[{'.'.join(map(toml_key, where))}]\n" + text + "\n"
+    if prefix and lines:
+        text = f"[{'.'.join(map(toml_key, prefix))}]\n" + text + "\n"
     elif lines:
         text += "\n"
-    return text + "".join(to_toml(v, (*where, k)) for k, v in tables.items() if isinstance(v, Mapping))
+    return text + "".join(to_toml(v, (*prefix, k)) for k, v in tables.items() if isinstance(v, Mapping))
 
 
 def _round_floats(value: Any) -> Any:
@@ -137,7 +136,10 @@ COPY_SHARE = 0.85
 
 @dataclass(frozen=True)
 class AcceleratorCalibration:
-    """Measurements of one device; copies count bytes read and written, `launch_s` is per empty kernel."""
+    """Measured rates of one device.
+
+    Copies count bytes read and written; `launch_s` is per empty kernel.
+    """
 
     name: str
     vendor: str
@@ -169,9 +171,10 @@ def calibrate_accelerator(
     torch = _import_torch(device)
     done = count(1)
 
-    def report_progress(words: str) -> None:
+    def report_progress(message: str) -> None:
+        """Reports the next of the measurements."""
         if progress:
-            progress(next(done), len(FORMATS) + 2, words)
+            progress(next(done), len(FORMATS) + 2, message)
 
     matmul_flops = {}
     for format in FORMATS:
@@ -261,6 +264,7 @@ def _seconds_per_call(torch: Any, device: str, call: Callable[[], Any], least_s:
     wait: Callable[[], None] = torch.cuda.synchronize if torch.device(device).type == "cuda" else lambda: None
 
     def elapsed_s(calls: int) -> float:
+        """Seconds that this number of calls takes on the device."""
         wait()
         begun = time.perf_counter()
         for _ in range(calls):

@@ -33,6 +33,7 @@ def _seconds_per_threaded_call(make_call: Callable[[int], Callable[[], object]],
     calls = max(1, int(_LEAST_S / max(time.perf_counter() - start, 1e-7)))
 
     def repeat_call(call: Callable[[], object]) -> None:
+        """Makes the calls of one thread."""
         for _ in range(calls):
             call()
 
@@ -57,6 +58,7 @@ def _make_training_step(size: int, index: int) -> Callable[[], object]:
     change = np.empty((min(size, _BLOCK_ROWS), size), np.float32)
 
     def step() -> None:
+        """Runs forward, backward and update of the layer."""
         weights @ activations
         errors @ weights
         for at in range(0, size, len(change)):  # in blocks, so that the change stays in cache

@@ -66,6 +66,7 @@ def calibrate_compute(progress: Progress | None = None) -> ComputeCalibration:
     mhz, flags = _cpuinfo_value("cpu MHz"), _cpuinfo_value("flags").split()
 
     def slowdown_curve(name: str) -> tuple[float, ...]:
+        """Slowdown of an operation relative to one thread, by number of threads."""
         return _interpolate_slowdowns(
             {count: seconds[name, count] / seconds[name, 1] for count in counts}, cores
         )

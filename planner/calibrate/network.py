@@ -31,7 +31,7 @@ _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True)
 class NetworkCalibration:
-    """Bandwidth in bytes per second, and one-way latency in seconds by number of connections."""
+    """Measured bandwidth in bytes per second, and one-way latency in seconds by number of connections."""
 
     host: str
     bytes_per_s: float
@@ -134,6 +134,7 @@ def _latency_s(host: str, port: int, connections: int) -> float:
     medians: list[float] = []
 
     def ping() -> None:
+        """Measures the median latency of one connection."""
         times = []
         with _connect(host, port, _ECHO) as connection:
             for _ in range(_ECHOES):

@@ -20,7 +20,10 @@ class WireError(ValueError):
 
 
 def iterate_fields(data: bytes, start: int, end: int, last: int = MAX_NUMBER) -> Iterator[Field]:
-    """Yields (number, kind, a, b) per field up to `last`: `a` is a number, data[a:b] a string or message."""
+    """Yields each field as (number, kind, a, b), with `a` a number or data[a:b] a string or message.
+
+    Stops at the first field with a number above `last`.
+    """
     more = True
     while more:
         some, start = parse_fields(data, start, end, last)
@@ -28,47 +31,47 @@ def iterate_fields(data: bytes, start: int, end: int, last: int = MAX_NUMBER) ->
         more = len(some) == AT_ONCE
 
 
-def parse_fields(data: bytes, at: int, end: int, last: int = MAX_NUMBER) -> tuple[list[Field], int]:
-    """Parses up to AT_ONCE fields; returns the fields and the position after them."""
+def parse_fields(data: bytes, position: int, end: int, last: int = MAX_NUMBER) -> tuple[list[Field], int]:
+    """Parses up to AT_ONCE fields from a position; returns them and the position after them."""
     parts: list[Field] = []
     try:
-        while at < end and len(parts) < AT_ONCE:
-            start = at
-            tag = data[at]
-            at += 1
+        while position < end and len(parts) < AT_ONCE:
+            start = position
+            tag = data[position]
+            position += 1
             if tag > 0x7F:
-                tag, at = _parse_long_varint(data, start, end)
+                tag, position = _parse_long_varint(data, start, end)
             number, kind = tag >> 3, tag & 7
             if number > last:
                 return parts, start
             if number == 0:
                 raise WireError(f"field number 0 at byte {start}")
             if kind == VARINT:
-                value = data[at]
-                at += 1
+                value = data[position]
+                position += 1
                 if value > 0x7F:
-                    value, at = _parse_long_varint(data, at - 1, end)
+                    value, position = _parse_long_varint(data, position - 1, end)
                 parts.append((number, kind, value, 0))
                 continue
             if kind == BYTES:
-                length = data[at]
-                at += 1
+                length = data[position]
+                position += 1
                 if length > 0x7F:
-                    length, at = _parse_long_varint(data, at - 1, end)
+                    length, position = _parse_long_varint(data, position - 1, end)
             elif kind in FIXED:
                 length = FIXED[kind]
             else:
                 raise WireError(f"unknown coding {kind} of field {number} at byte {start}")
-            stop = at + length
+            stop = position + length
             if stop > end:
                 raise WireError(f"field {number} ends {stop - end} bytes after its message")
-            parts.append((number, kind, at, stop))
-            at = stop
+            parts.append((number, kind, position, stop))
+            position = stop
     except IndexError:
         raise WireError("the data ends inside a field") from None
-    if at > end:
+    if position > end:
         raise WireError("a field ends after its message")
-    return parts, at
+    return parts, position
 
 
 def decode_text(data: bytes, start: int, end: int) -> str:
@@ -79,19 +82,19 @@ def decode_text(data: bytes, start: int, end: int) -> str:
         raise WireError(f"a name is not UTF-8 ({error.reason})") from error
 
 
-def _parse_long_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+def _parse_long_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
     """Decodes a varint at a position; returns its value and the position after it."""
     value = shift = 0
-    for byte in data[at : at + 10]:
+    for byte in data[position : position + 10]:
         value |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
             break
     else:
         if shift == 70:
-            raise WireError(f"a number of more than 64 bits at byte {at}")
+            raise WireError(f"a number of more than 64 bits at byte {position}")
         raise WireError("the data ends inside a number")
-    at += shift // 7
-    if at > end:
+    position += shift // 7
+    if position > end:
         raise WireError("the data ends inside a number")
-    return value & 0xFFFFFFFFFFFFFFFF, at
+    return value & 0xFFFFFFFFFFFFFFFF, position

@@ -149,14 +149,14 @@ def open_for_replacement(path: Path | str) -> Iterator[IO[bytes]]:
 
 
 def home_folder() -> Path:
-    """Folder of planner's data: PLANNER_HOME, else `planner` in the user's data folder; it may not exist."""
+    """Folder of planner's data, which may not exist: PLANNER_HOME, else in the user's data folder."""
     named, data = os.environ.get("PLANNER_HOME"), os.environ.get("XDG_DATA_HOME")
     return _expand_from_home(named) if named else _expand_from_home(data or "~/.local/share") / "planner"
 
 
 @memoize(key=lambda path: (path, os.environ.get("HOME")))
 def _expand_from_home(path: str) -> Path:
-    """Expands `~` in a path, cached until HOME changes."""
+    """Expands `~` in a path; cached until HOME changes."""
     return expand_path(path)
 
 

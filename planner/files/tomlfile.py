@@ -34,19 +34,19 @@ MOST_KEY_PARTS = 32  # of one dotted key; the parser takes the square of it
 
 @dataclass(frozen=True, slots=True)
 class TomlSource:
-    """The path, text and values of a TOML file."""
+    """A TOML file: its path, text and values."""
 
     path: Path
     text: str
     data: dict[str, Any]
 
-    def error(self, message: str, at: Sequence[Key] = ()) -> BadInput:
+    def error(self, message: str, key_path: Sequence[Key] = ()) -> BadInput:
         """Builds a BadInput whose message begins with the file, the line and the key."""
-        line = line_number(self.text, at) if at else None
+        line = line_number(self.text, key_path) if key_path else None
         where = f"{self.path}:{line}" if line else str(self.path)
-        names = (f"[{k}]" if isinstance(k, int) else f'."{k}"' if "." in k else f".{k}" for k in at)
+        names = (f"[{k}]" if isinstance(k, int) else f'."{k}"' if "." in k else f".{k}" for k in key_path)
         key = "".join(names).lstrip(".")  # as layers[3].kernel or machines."p3.2xlarge".vcpus
-        return BadInput(f"{where}: {key + ': ' if at else ''}{message}")
+        return BadInput(f"{where}: {key + ': ' if key_path else ''}{message}")
 
 
 def read_toml(path: Path | str) -> TomlSource:
@@ -70,14 +70,14 @@ def read_toml(path: Path | str) -> TomlSource:
         raise BadInput(f"{path}: nested too deeply") from error
 
 
-def decode(source: TomlSource, value: Any, kind: type[T], at: Sequence[Key] = ()) -> T:
+def decode(source: TomlSource, value: Any, kind: type[T], key_path: Sequence[Key] = ()) -> T:
     """Converts a TOML value to a type; raises BadInput with file, line and key."""
     try:
         return convert(value, kind)
     except msgspec.ValidationError as error:
         message, inner = _split_error(str(error))
         inner = _resolve_placeholders(value, kind, inner)
-        path = [*at, *inner]
+        path = [*key_path, *inner]
         if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", message):
             structs = [t for t in _types_at(kind, inner) if isinstance(t, type)]
             structs = [t for t in structs if issubclass(t, msgspec.Struct)]
@@ -100,14 +100,14 @@ def decode(source: TomlSource, value: Any, kind: type[T], at: Sequence[Key] = ()
 
 
 def _split_error(message: str) -> tuple[str, list[Key]]:
-    """Splits msgspec's error into its message and its path of keys: ``... - at `$.layers[3].kernel` ``."""
+    """Splits msgspec's message (``... - at `$.layers[3].kernel` ``) into error and key path."""
     text, _, path = message.partition(" - at `")
     keys = re.findall(r"\[(\d+)\]|\[(\.\.\.)\]|\.([^.\[\]`]+)", path)
     return text, [int(index) if index else some or key for index, some, key in keys]
 
 
 def _resolve_placeholders(value: Any, kind: Any, path: list[Key]) -> list[Key]:
-    """Replaces `...` in msgspec's path by the dictionary key whose value does not match its type."""
+    """Replaces each `...` in msgspec's key path by the dictionary key whose value is wrong."""
     out: list[Key] = []
     for key in path:
         if key == "..." and isinstance(value, dict):
@@ -131,7 +131,7 @@ def _can_convert(value: Any, kinds: Sequence[Any]) -> bool:
 
 
 def _types_at(kind: Any, path: Sequence[Key]) -> list[Any]:
-    """Types that a value at a key path inside a type may have."""
+    """Types that a value may have at a key path inside a type."""
     if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
         return [found for option in typing.get_args(kind) for found in _types_at(option, path)]
     if typing.get_origin(kind) is typing.Annotated:
@@ -154,9 +154,9 @@ _TOKEN = re.compile(
 )
 
 
-def line_number(text: str, at: Sequence[Key]) -> int | None:
-    """Line number of a key or of the nearest enclosing table or array; None if there is none."""
-    start, end, rest, seen = 0, len(text), list(at), 0
+def line_number(text: str, key_path: Sequence[Key]) -> int | None:
+    """Line number of a key, or of the nearest enclosing table or array; None if there is none."""
+    start, end, rest, seen = 0, len(text), list(key_path), 0
     counts: dict[str, int] = {}
     headers = list(_HEADER.finditer(text))
     if headers:
@@ -166,8 +166,8 @@ def line_number(text: str, at: Sequence[Key]) -> int | None:
         if header[1] == "[[":
             counts[header[2]] = counts.get(header[2], -1) + 1
             keys.append(counts[header[2]])
-        if len(keys) > seen and keys == list(at[: len(keys)]):
-            seen, rest, start = len(keys), list(at[len(keys) :]), header.end()
+        if len(keys) > seen and keys == list(key_path[: len(keys)]):
+            seen, rest, start = len(keys), list(key_path[len(keys) :]), header.end()
             end = headers[index + 1].start() if index + 1 < len(headers) else len(text)
     position = _value_position(text, start, end, rest)
     if position is None:
@@ -284,7 +284,10 @@ def check_names(names: Iterable[str], place: str, longest: int = LONGEST_NAME) -
 def find_faulty_name(
     value: Any, prose: frozenset[str], longest: int = LONGEST_NAME
 ) -> tuple[list[str | int], str] | None:
-    """Path and fault of the first invalid name in nested tables, without texts under `prose` keys."""
+    """Path and fault of the first invalid name in nested tables; None if all are valid.
+
+    Texts under `prose` keys are no names.
+    """
     if isinstance(value, str):
         return ([], fault) if (fault := name_fault(value, longest)) else None
     if isinstance(value, Mapping):

@@ -59,7 +59,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Machines, processes per machine, and how they train.
+    """A launch: machines, processes per machine, environment and training recipe.
 
     `comments` stand at the top of a file. `parameter_servers` counts processes that no launcher of PyTorch
     starts.
@@ -92,7 +92,7 @@ class Target(ABC):
     usage: str
 
     def unsupported_reason(self, launch: Launch) -> str:
-        """Explains why the format cannot express a launch; empty string if it can."""
+        """Reason why the format cannot express a launch; empty string if it can."""
         if launch.parameter_servers:
             return (
                 f"{self.name} starts equal ranks and cannot start {launch.parameter_servers} parameter "
@@ -148,7 +148,7 @@ class FrameworkTarget(Target):
     runs_on_cpus: bool = True
 
     def unsupported_reason(self, launch: Launch) -> str:
-        """Lists the plan's settings that the framework lacks; empty string if it has all."""
+        """Settings of the plan that the framework lacks, as one reason; empty string if it has all."""
         recipe = launch.recipe
         if reason := super().unsupported_reason(launch):
             return reason
@@ -178,14 +178,14 @@ class FrameworkTarget(Target):
 
 
 def accelerate_settings(recipe: Recipe) -> frozenset[str]:
-    """Keys of settings that accelerate's configuration covers, as `omitted_settings` names them."""
+    """Keys of the settings that accelerate's configuration covers."""
     sharded = recipe.strategy in {"fsdp", "hsdp"} and not recipe.mesh
     held = {"processes", "offload optimizer", "offload parameters"}
     return frozenset(held | {"recompute"} if sharded else held)
 
 
-def omitted_settings(launch: Launch, held: Collection[str]) -> list[str]:
-    """Notes about a plan's settings whose keys are not in `held`, each with the place where it belongs."""
+def omitted_settings(launch: Launch, covered: Collection[str]) -> list[str]:
+    """Notes on a plan's settings whose keys are not in `covered`, each with the place where it belongs."""
     recipe = launch.recipe
     notes = {
         "processes": f"processes; start {launch.processes_per_machine} on each of {launch.machines} machines",
@@ -204,7 +204,7 @@ def omitted_settings(launch: Launch, held: Collection[str]) -> list[str]:
         notes[f"offload {part}"] = f"offload of {part} to host memory"
     if recipe.method != "full":
         notes["method"] = f"--train {recipe.method}; FILE.trl.yaml is a configuration of TRL and PEFT"
-    return [note for setting, note in notes.items() if setting not in held]
+    return [note for setting, note in notes.items() if setting not in covered]
 
 
 LONGEST_COMMENT = 500

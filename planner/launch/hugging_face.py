@@ -25,7 +25,10 @@ STAGES = {"single": 0, "ddp": 0, "zero1": 1, "zero2": 2, "fsdp": 3}
 
 
 class DeepSpeed(FrameworkTarget):
+    """DeepSpeed's JSON configuration."""
+
     def render(self, launch: Launch) -> str:
+        """JSON text of DeepSpeed's configuration."""
         recipe = launch.recipe
         document: dict[str, Any] = {
             "_comment": [
@@ -51,7 +54,10 @@ class DeepSpeed(FrameworkTarget):
 
 
 class Accelerate(FrameworkTarget):
+    """The YAML configuration of `accelerate launch`."""
+
     def omission_notes(self, launch: Launch) -> Iterator[str]:
+        """Yields notes on settings that accelerate's configuration cannot hold."""
         yield from omitted_settings(launch, accelerate_settings(launch.recipe))
         if launch.recipe.precision == "tf32":
             yield f"tf32; {SET_PRECISION['tf32']}"
@@ -59,6 +65,7 @@ class Accelerate(FrameworkTarget):
             yield "CPUs; set ACCELERATE_USE_CPU=true, as the launcher keeps use_cpu from its processes"
 
     def render(self, launch: Launch) -> str:
+        """YAML text of accelerate's configuration."""
         return self.header_comments(launch) + to_yaml(accelerate_config(launch))
 
 
@@ -151,7 +158,10 @@ ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 
 
 class Trl(FrameworkTarget):
+    """The YAML configuration of a TRL training script."""
+
     def render(self, launch: Launch) -> str:
+        """YAML text of the configuration for `trl sft`."""
         recipe = launch.recipe
         document: dict[str, Any] = {
             "accelerate_config": DISTRIBUTED[recipe.strategy],
@@ -175,6 +185,7 @@ class Trl(FrameworkTarget):
         return self.header_comments(launch) + to_yaml(document | _peft_adapter(recipe))
 
     def omission_notes(self, launch: Launch) -> Iterator[str]:
+        """Yields notes on settings that the file lacks or the plan leaves open."""
         yield from super().omission_notes(launch)
         yield from unresolved_settings(launch.recipe, OPTIMIZERS)
 
@@ -212,13 +223,17 @@ AXOLOTL_OPTIMIZERS = OPTIMIZERS | NAMES["optimizers"]["axolotl"]
 
 
 class Axolotl(FrameworkTarget):
+    """The YAML configuration of axolotl."""
+
     def omission_notes(self, launch: Launch) -> Iterator[str]:
+        """Yields notes on settings that the file lacks or the plan leaves open."""
         yield from super().omission_notes(launch)
         yield from unresolved_settings(launch.recipe, AXOLOTL_OPTIMIZERS)
         if launch.recipe.strategy in {"zero1", "zero2"}:
             yield "DeepSpeed's own file; `axolotl fetch deepspeed_configs` writes it"
 
     def render(self, launch: Launch) -> str:
+        """YAML text of axolotl's configuration."""
         recipe = launch.recipe
         document: dict[str, Any] = {
             "base_model": recipe.checkpoint or recipe.model,

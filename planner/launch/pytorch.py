@@ -24,7 +24,10 @@ MEGATRON: dict[str, dict[str, Any]] = NAMES["megatron"]
 
 
 class Megatron(TorchRunArguments):
+    """A script that runs Megatron-LM's pretrain_gpt.py."""
+
     def render(self, launch: Launch) -> str:
+        """Shell script with Megatron-LM's arguments."""
         recipe = launch.recipe
         axes = MEGATRON["axes"].items()
         arguments = [
@@ -42,7 +45,10 @@ class Megatron(TorchRunArguments):
 
 
 class TorchTitan(TorchRunArguments):
+    """A script that runs torchtitan."""
+
     def render(self, launch: Launch) -> str:
+        """Shell script with torchtitan's arguments."""
         recipe = launch.recipe
         degrees = {name: recipe.mesh.get(name, 1) for name in ("tensor", "pipeline")}
         replicas = launch.processes // prod(degrees.values())
@@ -86,7 +92,10 @@ OPTIMIZERS: dict[str, str] = NAMES["optimizers"]["torchtune"]
 
 
 class TorchTune(FrameworkTarget):
+    """A configuration of a torchtune recipe."""
+
     def unsupported_reason(self, launch: Launch) -> str:
+        """Reason why torchtune cannot run the plan; empty string if it can."""
         recipe = launch.recipe
         if reason := super().unsupported_reason(launch):
             return reason
@@ -97,6 +106,7 @@ class TorchTune(FrameworkTarget):
         return ""
 
     def omission_notes(self, launch: Launch) -> Iterator[str]:
+        """Yields notes on settings that the recipe ignores."""
         recipe = launch.recipe
         yield from super().omission_notes(launch)
         if recipe.strategy == "ddp":
@@ -105,6 +115,7 @@ class TorchTune(FrameworkTarget):
             yield f"the optimizer, {recipe.optimizer}; AdamW is used"
 
     def render(self, launch: Launch) -> str:
+        """YAML text of the configuration for `tune run`."""
         recipe = launch.recipe
         family, builder, kind, last = NAMES["torchtune"][recipe.model]
         folder = recipe.checkpoint.rpartition("/")[2] or recipe.model

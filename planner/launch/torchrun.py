@@ -10,7 +10,10 @@ from planner.launch.hugging_face import accelerate_environment
 
 
 class TorchRun(ScriptTarget):
+    """A shell script that runs torchrun on every machine."""
+
     def render(self, launch: Launch) -> str:
+        """Shell script to start on every machine."""
         return shell_script(
             self.header_comments(launch), export_lines(launch), torchrun_command(launch), '"${@:-train.py}"'
         )
@@ -20,7 +23,10 @@ class TorchRunArguments(FrameworkTarget):
     """A script that starts a framework's own program with arguments."""
 
     def program_script(self, launch: Launch, program: str, arguments: list[str]) -> str:
-        """Shell script that runs a framework's program by torchrun; `program` is trusted shell text."""
+        """Shell script that runs a framework's program by torchrun.
+
+        `program` is trusted shell text.
+        """
         words = " \\\n  ".join(quote_shell_word(argument) for argument in arguments)
         return shell_script(
             self.header_comments(launch), "", torchrun_command(launch), f'{program} \\\n  {words} \\\n  "$@"'
@@ -34,13 +40,13 @@ def export_lines(launch: Launch) -> str:
     )
 
 
-def shell_script(head: str, before: str, command: str, program: str) -> str:
-    """Shell script to start on every machine, which runs a launch command with a program."""
+def shell_script(head: str, setup: str, command: str, program: str) -> str:
+    """Shell script that runs a setup and then a launch command with its program."""
     return (
         "#!/usr/bin/env bash\n"
         f"{head}"
         "set -euo pipefail\n"
-        f"{before}"
+        f"{setup}"
         ': "${HEAD:=localhost}" "${PORT:=29400}"\n'
         f"exec {command} \\\n  {program}\n"
     )
@@ -56,7 +62,10 @@ def torchrun_command(launch: Launch) -> str:
 
 
 class Slurm(ScriptTarget):
+    """A Slurm batch script that runs torchrun on every node."""
+
     def render(self, launch: Launch) -> str:
+        """Batch script for sbatch."""
         options = [
             f"--job-name={dns_label(launch.name)}",
             f"--nodes={launch.machines:d}",
@@ -76,7 +85,10 @@ PROVIDERS = frozenset({"aws", "gcp", "azure", "lambda", "oci", "runpod", "nebius
 
 
 class SkyPilot(ScriptTarget):
+    """A SkyPilot task that rents the machines and runs torchrun."""
+
     def unsupported_reason(self, launch: Launch) -> str:
+        """Reason why SkyPilot cannot rent the machines; empty string if it can."""
         if launch.provider not in PROVIDERS:
             what = f"{launch.machine} of {launch.provider}" if launch.provider else launch.machine
             return (
@@ -86,6 +98,7 @@ class SkyPilot(ScriptTarget):
         return super().unsupported_reason(launch)
 
     def render(self, launch: Launch) -> str:
+        """YAML text of the SkyPilot task."""
         region = f"/{launch.region}" if launch.region and launch.region != "any" else ""
         document = {
             "name": launch.name,
@@ -111,7 +124,10 @@ class SkyPilot(ScriptTarget):
 
 
 class Kubernetes(ScriptTarget):
+    """A TrainJob of Kubeflow Trainer v2."""
+
     def render(self, launch: Launch) -> str:
+        """YAML text of the TrainJob."""
         trainer: dict[str, Any] = {
             "numNodes": launch.machines,
             "numProcPerNode": launch.processes_per_machine,

@@ -48,7 +48,7 @@ def record_command(
 
 
 def begin_recording() -> None:
-    """Starts recording this process as the PLANNER_RECORD variables say, until the process exits."""
+    """Records this process until it exits, as the PLANNER_RECORD variables say."""
     import atexit
 
     path = os.environ.pop(PATH, "")

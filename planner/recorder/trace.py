@@ -38,7 +38,7 @@ PRECISION_OF = {"torch.float16": "fp16", "torch.bfloat16": "bf16", "torch.float3
 
 
 class LoopWatch:
-    """Counts forward passes and optimizer steps, and calls `on_step` after each step."""
+    """Watches a training loop through torch's hooks, and calls `on_step` after each optimizer step."""
 
     def __init__(self, on_step: Callable[[], None], most_steps: int) -> None:
         self.on_step = on_step
@@ -111,7 +111,7 @@ class LoopWatch:
             self.on_step()
 
     def facts(self, batch: int | None, model: str, profiled: range) -> Facts | str:
-        """Model, batch, device and step time of the recorded loop, or text saying which fact is unknown."""
+        """Model, batch, device and step time of the recorded loop, or a message on the unknown one."""
         import torch
 
         if self.optimizer is None:
@@ -281,7 +281,7 @@ def check_torch_version(version: str) -> None:
 
 
 class _Session:
-    """Torch's profiler and the loop watch during one recording."""
+    """A recording: torch's profiler and the watch on the training loop."""
 
     def __init__(self, torch: Any, steps: int) -> None:
         from torch.profiler import ProfilerActivity, profile, schedule

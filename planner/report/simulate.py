@@ -29,11 +29,11 @@ PARTS = {
 }
 
 
-def breakdown_tables(anatomy: StepDetails | None) -> list[Table]:
+def breakdown_tables(details: StepDetails | None) -> list[Table]:
     """Tables of the step breakdown and of memory per device, where known."""
-    if anatomy is None:
+    if details is None:
         return []
-    parts, whole = anatomy.parts, max(anatomy.parts.step_s, 1e-12)
+    parts, whole = details.parts, max(details.parts.step_s, 1e-12)
     spent = {words: seconds for key, words in PARTS.items() if (seconds := getattr(parts, key))}
     if parts.recompute_s:
         again = parts.recompute_s / max(parts.compute_s, 1e-12)
@@ -41,7 +41,7 @@ def breakdown_tables(anatomy: StepDetails | None) -> list[Table]:
     rows = [_share_row(words, "seconds", seconds, whole, bar_of=whole) for words, seconds in spent.items()]
     rows.append(_share_row("step", "seconds", whole, whole))
     tables = [Table(rows, columns_of("step_parts"))]
-    if (memory := anatomy.memory) is not None:
+    if (memory := details.memory) is not None:
         usable, total = memory.usable_bytes, memory.total_bytes
         kinds = memory.bytes_by_kind.items()
         rows = [_share_row(kind, "bytes", size, usable, bar_of=total) for kind, size in kinds]
@@ -79,7 +79,7 @@ def simulation_page(result: Simulation, *, energy: bool = False) -> Page:
         ],
         tables=[
             Table(figures, columns_of("plan_figures"), records=[_csv_record(result)]),
-            *breakdown_tables(result.anatomy),
+            *breakdown_tables(result.details),
             Table(used, columns_of("resources_used")),
         ],
         pictures=lambda: _pictures(result),
@@ -109,8 +109,8 @@ def _prediction_figures(result: Simulation) -> dict[str, str]:
     if scored.tokens_per_s is not None:
         ranged = "" if scored.range is None else f" ({span(*scored.range)})"
         figures["throughput"] = f"{rate(scored.samples_per_s)} samples/s{ranged}"
-    if result.anatomy is not None and result.anatomy.mfu is not None:
-        mfu, hfu = result.anatomy.mfu, result.anatomy.hfu
+    if result.details is not None and result.details.mfu is not None:
+        mfu, hfu = result.details.mfu, result.details.hfu
         again = "" if hfu is None else f"; HFU {percent(hfu)} with recomputation"
         figures["MFU"] = f"{percent(mfu)} of the {scored.plan.precision.compute} peak{again}"
     bound, reached = rate(scored.bound_samples_per_s), percent(scored.bound_share)

@@ -106,11 +106,11 @@ def predict_row(row: Row) -> Predicted | str:
             timed = simulate_row(row, source, source["mean"][row["batch"]])
     except PlannerError as error:
         return f"refused by the package: {error}"
-    assert at_longest.anatomy is not None
-    assert at_longest.anatomy.memory is not None
+    assert at_longest.details is not None
+    assert at_longest.details.memory is not None
     assert timed.scored.range is not None
-    by_kind = at_longest.anatomy.memory.bytes_by_kind
-    peak = at_longest.anatomy.memory.total_bytes
+    by_kind = at_longest.details.memory.bytes_by_kind
+    peak = at_longest.details.memory.total_bytes
     if source.get("allocated"):
         peak -= by_kind["framework"] + by_kind["fragmentation"]
     scored = timed.scored

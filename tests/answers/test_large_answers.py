@@ -88,7 +88,7 @@ def test_launch_of_sharded_plan_names_where_shards_stay(kind: str) -> None:
 )
 def test_buffers_are_called_what_they_are(exchange: str, words: str) -> None:
     scenario = parse_request(model="gpt2-xl", hardware="p5.48xlarge", workers=16, batch=1, exchange=exchange)
-    parts = simulation_for(scenario).anatomy.memory.bytes_by_kind
+    parts = simulation_for(scenario).details.memory.bytes_by_kind
     assert {"prefetched parameters", "gradient buckets"} & parts.keys() == {words}
 
 

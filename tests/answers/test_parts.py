@@ -99,14 +99,14 @@ def test_last_stage_has_the_logits() -> None:
 def test_recompute_counts_for_hardware_utilization_and_not_for_model() -> None:
     words = {**EIGHT, "workers": 64, "seq_length": 4096}
     none, full = (simulated(**words, recompute=kind) for kind in ("none", "full"))
-    assert none.anatomy is not None
-    assert full.anatomy is not None
-    assert none.anatomy.hfu is None
-    mfu, hfu = full.anatomy.mfu or 0.0, full.anatomy.hfu or 0.0
+    assert none.details is not None
+    assert full.details is not None
+    assert none.details.hfu is None
+    mfu, hfu = full.details.mfu or 0.0, full.details.hfu or 0.0
     model = load_model("llama3-8b").with_sequence_length(4096)
     assert hfu / mfu == pytest.approx(1 + recomputed_macs(model, "full", stops_early=True) / (3 * model.macs))
     assert 1.2 < hfu / mfu < 4 / 3
-    assert (none.anatomy.mfu or 0.0) > mfu
+    assert (none.details.mfu or 0.0) > mfu
     attention = sum(layer.macs for layer in model if layer.kind == "attention")
     assert recomputed_macs(model, "attention") == attention > 0
 

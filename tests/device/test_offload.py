@@ -145,8 +145,8 @@ def test_published_steps_of_zero_offload(
         offload="optimizer",
     )
     assert answer.scored.prediction.step_s == pytest.approx(measured_s, rel=0.22)
-    assert answer.anatomy.memory is not None
-    assert answer.anatomy.memory.total_bytes / GIB == pytest.approx(measured_gib, rel=0.25)
+    assert answer.details.memory is not None
+    assert answer.details.memory.total_bytes / GIB == pytest.approx(measured_gib, rel=0.25)
 
 
 def test_plan_that_fits_nowhere_else_is_offered_offload() -> None:
@@ -209,7 +209,7 @@ def test_loss_of_a_request_is_that_of_its_memory() -> None:
         planner.simulate(
             "llama3-8b", hardware="p5.48xlarge", workers=8, exchange="sharded", batch=4, seq_length=2048,
             recompute="full", cross_entropy=kind,
-        ).anatomy.memory.total_bytes  # type: ignore[union-attr]
+        ).details.memory.total_bytes  # type: ignore[union-attr]
         for kind in ("eager", "chunked")
     ]  # fmt: skip
     assert peaks[0] > 1.05 * peaks[1]

@@ -36,7 +36,7 @@ def test_cut_model_is_faster_with_megatron_core_and_says_so():
     assert any("--framework transformer-engine" in str(note) for note in notes_of(usual.assumptions))
     assert not any("--framework" in note for note in compute_notes(named))
     # what PyTorch does not compute again, it does
-    done, less = (entry.anatomy.hfu / entry.anatomy.mfu for entry in (named, usual))
+    done, less = (entry.details.hfu / entry.details.mfu for entry in (named, usual))
     assert done > 1.01 * less
 
 

@@ -26,7 +26,7 @@ def simulated(**options: Any) -> Simulation:
 
 def test_simulate_images_decoded_by_few_vcpus_are_the_bottleneck() -> None:
     answer = simulated()
-    scored, parts = answer.scored, answer.anatomy.parts
+    scored, parts = answer.scored, answer.details.parts
     assert scored.samples_per_s == pytest.approx(VCPUS * PER_VCPU)
     assert scored.prediction.bottleneck == INPUT
     assert scored.range is not None
@@ -41,7 +41,7 @@ def test_simulate_images_decoded_by_few_vcpus_are_the_bottleneck() -> None:
 def test_simulate_input_decoded_elsewhere_does_not_wait(source: str) -> None:
     answer = simulated(input=source)
     assert answer.scored.samples_per_s > 2 * VCPUS * PER_VCPU
-    assert answer.anatomy.parts.input_s == 0
+    assert answer.details.parts.input_s == 0
 
 
 def test_simulate_rate_of_a_vcpu_is_the_users() -> None:

@@ -350,9 +350,9 @@ def test_large_models_are_tried_on_powers_of_two_machines_too() -> None:
 def test_interleaved_stages_wait_less_and_hold_more() -> None:
     words = {**LARGE, "workers": 8, "pipeline": 4, "tensor": 2, "accumulate": 8, "recompute": "full"}
     plain, twice = (simulation_for(asked(**words, interleave=many)) for many in (1, 2))
-    assert plain.anatomy is not None
-    assert twice.anatomy is not None
-    assert twice.anatomy.parts.bubble_s == pytest.approx(plain.anatomy.parts.bubble_s / 2, rel=0.2)
+    assert plain.details is not None
+    assert twice.details is not None
+    assert twice.details.parts.bubble_s == pytest.approx(plain.details.parts.bubble_s / 2, rel=0.2)
     assert twice.scored.samples_per_s > plain.scored.samples_per_s
     memory = [entry.as_dict()["memory"]["by_kind_bytes"]["activations"] for entry in (plain, twice)]
     assert memory[1] > memory[0]

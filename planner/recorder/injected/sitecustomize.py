@@ -11,7 +11,7 @@ import sys
 
 
 class _OptimizerImportHook:
-    """An import finder that arms the recorder when torch.optim.optimizer is imported."""
+    """An import hook that starts the recorder when torch.optim.optimizer is imported."""
 
     def find_spec(self, name, path=None, target=None):
         """Finds torch.optim.optimizer with a loader that prepares the recording; None for other modules."""
@@ -24,6 +24,7 @@ class _OptimizerImportHook:
         run = spec.loader.exec_module
 
         def exec_and_prepare(module):
+            """Executes the module and prepares the recording."""
             run(module)
             _record_from_first_optimizer()
 
@@ -38,6 +39,7 @@ def _record_from_first_optimizer():
     make = optimizers.Optimizer.__init__
 
     def init_and_begin(self, *args, **kwargs):
+        """Starts the recording before the first optimizer is created."""
         optimizers.Optimizer.__init__ = make
         from planner.recorder import begin_recording
 
