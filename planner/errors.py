@@ -20,7 +20,7 @@ class PlannerError(Exception):
 
     def __str__(self) -> str:
         """The message as one line, even if a value in it had several."""
-        return printable(" ".join(super().__str__().splitlines()))
+        return escape_unprintable(" ".join(super().__str__().splitlines()))
 
 
 class BadInput(PlannerError):
@@ -61,20 +61,23 @@ _PLAIN = {"─": "-", "█": "#", "±": "+-", "×": "x", "·": ".", "–": "-", 
 ASCII = "planner_ascii"  # the name under which codecs know `_replace_by_ascii`
 
 
-def printable(text: str) -> str:
-    """Text with control characters, direction marks and line breaks escaped."""
+def escape_unprintable(text: str) -> str:
+    """Escapes control characters, direction marks and line breaks of a text."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
-def printable_lines(text: str) -> str:
-    """Text with each line escaped by `printable`."""
-    return "\n".join(map(printable, text.split("\n")))
+def escape_unprintable_lines(text: str) -> str:
+    """Escapes the unprintable characters of each line of a text."""
+    return "\n".join(map(escape_unprintable, text.split("\n")))
 
 
-def printable_json(text: str, *, ascii_only: bool = False) -> str:
-    """JSON text with control characters escaped, its values unchanged; `ascii_only` escapes all non-ASCII."""
+def escape_unprintable_json(text: str, *, ascii_only: bool = False) -> str:
+    """Escapes control characters in JSON text without changing its values.
+
+    `ascii_only` escapes all non-ASCII characters.
+    """
 
     def escape(match: re.Match[str]) -> str:
         """Escapes a matched character unless it can be shown."""

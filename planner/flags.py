@@ -135,9 +135,9 @@ def read_flags(text: str, kinds: Mapping[str, FlagType], helps: Mapping[str, str
 _CONTRIBUTED: dict[str, Flag] = {}
 
 
-def add_flags(*contributed: Flag) -> None:
+def add_flags(*flags: Flag) -> None:
     """Adds the flags of a mesh axis or a strategy; `Request.extra` holds their values by name."""
-    _CONTRIBUTED.update({flag.name: flag for flag in contributed})
+    _CONTRIBUTED.update({flag.name: flag for flag in flags})
 
 
 def flags_of(request: type) -> tuple[Flag, ...]:

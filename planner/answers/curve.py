@@ -115,7 +115,7 @@ def step_samples(plan: Plan) -> int:
 
 
 def price_per_s(scored: ScoredPlan) -> float:
-    """USD per second, or the number of machines if none has a price."""
+    """Price in USD per second; the number of machines stands in if none has a price."""
     if scored.priced:
         return scored.usd_per_hour * scored.time_factor / 3600
     return float(sum(cost.count for cost in scored.costs) or scored.plan.machines)
@@ -142,7 +142,7 @@ def score_doublings(curve: WorkersCurve, progress: Progress) -> None:
 
 
 def doublings(counts: Sequence[int]) -> list[int]:
-    """The first count, each count that at least doubles the previous one, and the last; all if few."""
+    """Worker counts that at least double, with the first and the last; all if there are few."""
     if len(counts) <= FEW_POINTS:
         return list(counts)
     kept = list(counts[:1])

@@ -261,7 +261,7 @@ def _find_cheapest(machine: Hardware, cases: Cases) -> Hardware:
 
 
 def baseline_of(scored: ScoredPlan, simulations: Simulations, *, searched: bool = False) -> ScoredPlan | None:
-    """Scores one device alone, to compare a plan with; at its best batch if the answer `searched`."""
+    """Scored single-device plan to compare a plan with; at its best batch if the answer `searched`."""
     cases = simulations.cases
     alone = single_device_plan(scored.plan, cases, searched=searched)
     if alone is None or alone == scored.plan:

@@ -239,7 +239,7 @@ def with_cheaper_baseline(
 
 
 def one_per_cluster(shown: Sequence[ScoredPlan], baseline: ScoredPlan | None) -> list[ScoredPlan]:
-    """Drops shown plans without a mark that use the same machines as another shown plan."""
+    """Drops unmarked plans whose machines another shown plan uses."""
     named = {plan.plan.machines_text for plan in shown if plan.marks}
     if baseline is not None:
         named.add(baseline.plan.machines_text)
@@ -251,7 +251,7 @@ def one_per_cluster(shown: Sequence[ScoredPlan], baseline: ScoredPlan | None) ->
 
 
 def contest_of(cases: Cases, plans: Sequence[Plan], bounds: Floats, usd_per_hour: Floats) -> Contest:
-    """Builds the input of the races: bounds, prices, ranking factors and minimum feasible speeds."""
+    """Input of the races between plans: bounds, prices, ranking factors and minimum feasible speeds."""
     sigma = np.array([cases.sigma(plan) for plan in plans])
     worth = discounts(plans, cases.request) * np.exp(-(sigma**2) / 2)
     needed = required_samples_per_s(cases, plans, usd_per_hour, confident=True)

@@ -151,7 +151,7 @@ def _simplest_fast_plan(chosen: ScoredPlan, simulations: Simulations) -> ScoredP
 
 
 def _double_accumulation(best: ScoredPlan, simulations: Simulations) -> ScoredPlan:
-    """Doubles the micro-batches per step up to twice, as long as each doubling is faster."""
+    """Doubles the micro-batches per step, at most two times, as long as that is faster."""
     request, model = simulations.request, simulations.cases.model
     for _ in range(DOUBLINGS if may_accumulate_more(request, model) else 0):
         plan = replace(best.plan, accumulate=2 * best.plan.accumulate)

@@ -45,7 +45,7 @@ Ask = Callable[[Request], "ScoredPlan"]  # the choice for a request
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """Flags that give a request a plan, with the cheapest plan they allow."""
+    """Flags that make a request feasible, with the cheapest plan that they allow."""
 
     flags: str
     plan: Plan
@@ -64,7 +64,7 @@ def price_clause(usd_per_hour: float, preposition: str) -> str:
 
 
 def remedies(request: Request, ask: Ask | None = None) -> list[Remedy]:
-    """Flag changes that give a request a plan, sorted by price.
+    """Flag changes that make a request feasible, sorted by price.
 
     `ask` recommends under limits of the job.
     """

@@ -91,7 +91,7 @@ def saturation_of(
     sizes: bool = False,
     progress: Progress = ignore_progress,
 ) -> Saturation:
-    """Scores worker counts from the fewest that hold the model; `sizes` adds server counts."""
+    """Throughput by number of workers, from the fewest that hold the model; `sizes` adds server counts."""
     check_size(max_workers)
     request, cases = simulations.request, simulations.cases
     owned = owned_workers(plan, request)
@@ -150,7 +150,7 @@ def _single_device(chosen: ScoredPlan, first: ScoredPlan, simulations: Simulatio
 def _with_twice_the_machines(
     scored: ScoredPlan, owned: int | None, simulations: Simulations
 ) -> ScoredPlan | None:
-    """Scores a plan that takes all owned workers with twice as many; None if it takes fewer or cannot."""
+    """Scores a plan of all owned workers with twice as many; None for other plans or if infeasible."""
     plan, cases = scored.plan, simulations.cases
     more = with_workers(plan, 2 * plan.workers, cases.request.global_batch) if plan.workers == owned else None
     held = None if more is None else fitting_plan(more, cases)

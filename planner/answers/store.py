@@ -75,7 +75,10 @@ class Store:
             raise BadInput(message) from error
 
     def _create_tables(self) -> None:
-        """Prepares the file for several writers. kill -9 loses nothing; a power cut the last rows."""
+        """Creates the tables, in a journal mode for several writers.
+
+        kill -9 loses nothing; a power cut the last rows.
+        """
         self._db.text_factory = lambda data: data.decode("utf-8", "replace")  # digests tell what is wrong
         self._enable_wal()
         self._db.execute("PRAGMA synchronous = NORMAL")

@@ -44,7 +44,7 @@ MAX_REQUESTS = 1000
 
 @dataclass(frozen=True)
 class Grid:
-    """The plans of a sweep with the cases of each one's request."""
+    """Plans of a sweep, each with the evaluation context (`Cases`) of its request."""
 
     plans: tuple[Plan, ...]
     cases: tuple[Cases, ...]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from planner.errors import printable
+from planner.errors import escape_unprintable
 from planner.units import format_seconds
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Meter:
 
 def print_message(message: str) -> None:
     """Prints one line on stderr."""
-    print(f"planner: {printable(' '.join(message.split()))}", file=sys.stderr, flush=True)
+    print(f"planner: {escape_unprintable(' '.join(message.split()))}", file=sys.stderr, flush=True)
 
 
 class ProgressLog:

@@ -12,7 +12,7 @@ import typer
 
 from planner.cli import _output as out
 from planner.cli._options import Answer, CommonOptions, with_output_flags, with_request_flags
-from planner.errors import BadInput, printable
+from planner.errors import BadInput, escape_unprintable
 from planner.report.output import emit
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def check_run(
         return
     if listed:
         for line in saved_run_lines():
-            typer.echo(printable(line))
+            typer.echo(escape_unprintable(line))
         return
     if answer is None or (measured is None) == (log is None):
         raise BadInput("give an answer (JSON) and one of --measured RATE and --log PATH")

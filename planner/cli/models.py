@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from planner.cli._options import Answer, ShowsByDefault, with_output_flags
-from planner.errors import BadInput, printable
+from planner.errors import BadInput, escape_unprintable
 from planner.report.output import Format
 from planner.report.page import Table
 
@@ -127,7 +127,7 @@ def import_model(
         raise BadInput(f"{file} is there already; name another with --output")
     write_file(file, format_model_file(imported.values))
     for line in import_summary_lines(imported, file):
-        typer.echo(printable(line))
+        typer.echo(escape_unprintable(line))
 
 
 @with_output_flags

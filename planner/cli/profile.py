@@ -13,7 +13,7 @@ import typer
 
 from planner.cli._options import Answer, with_output_flags
 from planner.cli._output import print_message
-from planner.errors import BadInput, printable
+from planner.errors import BadInput, escape_unprintable
 from planner.report.output import Format, check_writable, emit
 
 app = typer.Typer()
@@ -48,7 +48,7 @@ def import_traces(
     tensors = len(profile.tensors)
     lines = [f"{output}: {profile.steps} step(s) of {profile.ops} ops, {tensors} tensors"]
     for line in (*lines, *(f"  {note}" for note in profile.notes)):
-        typer.echo(printable(line), err=True)
+        typer.echo(escape_unprintable(line), err=True)
 
 
 @app.command()
@@ -115,7 +115,7 @@ def record(
         raise typer.Exit(status)
     if not output.exists() or output.stat().st_mtime_ns == before:
         raise BadInput(f"{output}: nothing was recorded; does the command train with PyTorch here?")
-    typer.echo(printable(f"{output}: recorded; see `planner profile show {output}`"), err=True)
+    typer.echo(escape_unprintable(f"{output}: recorded; see `planner profile show {output}`"), err=True)
 
 
 @calibrate_app.command("overhead")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, Literal
 
-from planner.errors import printable
+from planner.errors import escape_unprintable
 
 NAMES: dict[str, Any] = tomllib.loads((files("planner.launch") / "names.toml").read_text("utf-8"))
 STRATEGIES: dict[str, str] = NAMES["strategies"]
@@ -23,7 +23,7 @@ Recompute = Literal["none", "attention", "per-op", "full"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """How a plan trains, in settings that training frameworks have.
+    """Training settings of a plan, in the terms of training frameworks.
 
     `strategy` is a key of `STRATEGIES`, or the kind of an exchange that no framework knows. `mesh` holds the
     settings of the mesh's axes that are above 1, by their flags: `{"tensor": 8, "interleave": 2}`. `method`,
@@ -214,7 +214,7 @@ _YAML_WORDS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "n
 
 def comment_lines(lines: Sequence[str]) -> str:
     """Formats lines as `#` comments; unprintable characters are escaped, so none ends a line."""
-    return "".join(f"# {printable(line)[:LONGEST_COMMENT]}\n" for line in lines)
+    return "".join(f"# {escape_unprintable(line)[:LONGEST_COMMENT]}\n" for line in lines)
 
 
 def to_yaml(document: Mapping[str, Any]) -> str:
@@ -224,7 +224,7 @@ def to_yaml(document: Mapping[str, Any]) -> str:
 
 def quote_shell_word(text: str) -> str:
     """Quotes a text as one shell word; unprintable characters are escaped."""
-    return shlex.quote(printable(text))
+    return shlex.quote(escape_unprintable(text))
 
 
 def dns_label(name: str) -> str:

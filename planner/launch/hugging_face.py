@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from planner.errors import printable
+from planner.errors import escape_unprintable
 from planner.launch._base import (
     NAMES,
     SET_PRECISION,
@@ -32,7 +32,8 @@ class DeepSpeed(FrameworkTarget):
         recipe = launch.recipe
         document: dict[str, Any] = {
             "_comment": [
-                printable(line.removeprefix("# ")) for line in self.header_comments(launch).splitlines()
+                escape_unprintable(line.removeprefix("# "))
+                for line in self.header_comments(launch).splitlines()
             ],
             "train_micro_batch_size_per_gpu": recipe.micro_batch,
             "gradient_accumulation_steps": recipe.accumulate,

@@ -190,7 +190,7 @@ class MethodSettings:
 
 @dataclass(frozen=True)
 class Model:
-    """Layers in creation order, which is a topological order.
+    """A network: its layers in creation order, which is a topological order.
 
     `sequence_length` is the number of tokens of one sample, None for images; `tokens_per_epoch` the size of
     the training set where it is counted in tokens. `remake` builds the same network for another length.

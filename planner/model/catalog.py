@@ -23,7 +23,7 @@ IMPORTED = (".json", ".onnx", ".safetensors")  # files that are imported
 
 
 def model_paths() -> dict[str, Path]:
-    """Path of each model's file by model name, sorted; user files hide the catalog's."""
+    """Path of each model's file by model name, sorted; user files override the catalog's."""
     by_name: dict[str, Path] = {}
     for folder in user_folders():
         if not folder.is_dir():

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.errors import printable
+from planner.errors import escape_unprintable
 from planner.model import Layer, Model
 from planner.model.layers import is_input, workloads
 from planner.note import Note, Topic
@@ -146,7 +146,7 @@ def import_summary_lines(imported: ImportedModel, file: Path) -> list[str]:
         + (f" in {len(model.blocks):,} blocks" if model.blocks else ""),
         f"  {flops[0] / 1e9:,.3f} GFLOPs forward and {flops[1] / 1e9:,.3f} backward for one sample of {of}",
     ]
-    return [printable(line) for line in (*lines, *(f"  {note}" for note in imported.notes))]
+    return [escape_unprintable(line) for line in (*lines, *(f"  {note}" for note in imported.notes))]
 
 
 def layer_rows(model: Model) -> list[dict[str, Any]]:

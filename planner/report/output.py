@@ -15,7 +15,7 @@ from enum import Enum, StrEnum
 from pathlib import Path
 from typing import Any
 
-from planner.errors import BadInput, is_unicode, printable, printable_json
+from planner.errors import BadInput, escape_unprintable, escape_unprintable_json, is_unicode
 from planner.files.regular_file import write_file
 from planner.report.page import Page, Remark, Table
 from planner.report.terminal import assumption_sentences, screen_lines
@@ -49,7 +49,7 @@ def emit(
     elif to_stdout:
         text = render(result, format, data=data, explain=explain)
         plain = Format(format) is Format.json and not is_unicode(sys.stdout)
-        sys.stdout.write(printable_json(text, ascii_only=True) if plain else text)
+        sys.stdout.write(escape_unprintable_json(text, ascii_only=True) if plain else text)
     else:
         assert output is not None
         write_file(output, render(result, format, data=data, explain=explain))
@@ -98,7 +98,7 @@ def to_json(data: Any) -> str:
         raise BadInput(
             f"{error.object}: no text in UTF-8, so JSON cannot hold it; rename the file"
         ) from error
-    return printable_json(text)
+    return escape_unprintable_json(text)
 
 
 def check_writable(path: Path | str) -> None:
@@ -148,7 +148,7 @@ def _csv_value(value: Any) -> Any:
 
 def _csv_text(text: str) -> str:
     """Prefixes a quote to text that a spreadsheet would run as a formula."""
-    return ("'" if text[:1] in ("=", "+", "-", "@") else "") + printable(text)
+    return ("'" if text[:1] in ("=", "+", "-", "@") else "") + escape_unprintable(text)
 
 
 def _to_markdown(result: Result, *, explain: bool) -> str:
@@ -198,7 +198,7 @@ _BLOCK_STARTS = ("#", ">", "-", "+", "=", "~~~", "```")
 
 def _one_line(text: str) -> str:
     """Joins text to one Markdown line, escaped so that names cannot add markup, HTML or lines."""
-    words = _escape(printable(" ".join(text.split())))
+    words = _escape(escape_unprintable(" ".join(text.split())))
     return f"\\{words}" if words.startswith(_BLOCK_STARTS) else words
 
 

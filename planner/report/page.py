@@ -17,7 +17,7 @@ from importlib.resources import files
 from typing import Any
 
 from planner import units
-from planner.errors import printable
+from planner.errors import escape_unprintable
 from planner.memoize import memoize
 from planner.note import Note
 from planner.units import GBIT_BYTES_PER_S
@@ -55,14 +55,14 @@ class Column:
     @property
     def heading(self) -> str:
         """Heading of the column: its title, or else its key."""
-        return printable(self.key if self.title is None else self.title)
+        return escape_unprintable(self.key if self.title is None else self.title)
 
     def cell(self, row: Mapping[str, Any]) -> str:
         """Text of this column's cell in a row; `-` if it is empty."""
         value = row.get(self.key)
         if value is None:
             return "-"
-        return printable(self.show(value) if self.show else plain_text(value))
+        return escape_unprintable(self.show(value) if self.show else plain_text(value))
 
     def alignment(self, rows: Sequence[Mapping[str, Any]]) -> str:
         """Alignment of the column: right for numbers, else left."""

@@ -16,7 +16,7 @@ from importlib.resources import files
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from planner.errors import printable
+from planner.errors import escape_unprintable
 from planner.memoize import memoize
 from planner.report.page import Chart, Spec, safe_text
 from planner.report.terminal import wrap_cell
@@ -335,7 +335,7 @@ def _append_legend(out: Text, series: Sequence[Series], margin: int, width: int)
     out.append(" " * used)
     for part in series:
         sign = part.glyph or {"solid": "⠒⠒", "dashed": "⠒ ⠒", "dotted": "⠂ ⠂"}[part.line]
-        name = printable(part.name)[: max(8, width - margin - 8)]
+        name = escape_unprintable(part.name)[: max(8, width - margin - 8)]
         length = len(sign) + len(name) + 4
         if used + length > width:
             out.append("\n" + " " * (margin + 2))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from planner.errors import printable, printable_lines
+from planner.errors import escape_unprintable, escape_unprintable_lines
 from planner.report.page import CHOICE, Column, Page, Remark, Table
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _figure_lines(cells: Sequence[str], width: int) -> list[Text]:
     from rich.text import Text
 
     lines = [""]
-    for cell in map(printable, cells):
+    for cell in map(escape_unprintable, cells):
         joined = f"{lines[-1]}     {cell}" if lines[-1] else f"  {cell}"
         if len(joined) <= width or not lines[-1]:
             lines[-1] = joined
@@ -92,13 +92,13 @@ def _remark_lines(remarks: Iterable[Remark], width: int) -> list[Text]:
 
 def _pad_label(label: str) -> str:
     """Label padded to the width of the label column."""
-    return f"{printable(label):<{LABEL - 2}}  "
+    return f"{escape_unprintable(label):<{LABEL - 2}}  "
 
 
 def _wrap_lines(text: str, width: int) -> list[str]:
     """Wraps a sentence at `width` without splitting words; figures stay with their units if they fit."""
     lines: list[str] = []
-    for line in printable_lines(text).split("\n"):
+    for line in escape_unprintable_lines(text).split("\n"):
         if len(line) <= width:
             lines.append(line)
             continue

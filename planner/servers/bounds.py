@@ -51,14 +51,14 @@ def server_throughput_bounds(jobs: Sequence[Job]) -> Floats:
 
 
 def _group_key(job: Job) -> Hashable:
-    """Key by which jobs are grouped: jobs with equal keys have the same step, placement, mode and policy."""
+    """Grouping key: jobs with equal keys have the same step, placement, mode and policy."""
     exchange, site = _parameter_servers(job), job.site
     span = replica_span(exchange, job.computation, site)
     return (
         *(id(job.computation), site.hardware.name, exchange.is_summed_per_machine(site)),
         *(exchange.servers, exchange.host is None, exchange.placement, exchange.mode),
         UNRANKED.get(exchange.policy),
-        exchange.policy if _has_cut_transfers(exchange) else "",
+        exchange.policy if _has_split_transfers(exchange) else "",
         span and (span.workers, span.cuts),
     )
 
@@ -88,7 +88,7 @@ class _Group:
         self.flows_s, self.flow_of_plan = np.unique(flow_s, return_inverse=True)
 
         of = (exchange, jobs[0].computation, site)
-        self.profile = order_step_transfers(*of)[0] if _has_cut_transfers(exchange) else replica_step(*of)
+        self.profile = order_step_transfers(*of)[0] if _has_split_transfers(exchange) else replica_step(*of)
         graph = graph_of(self.profile)
         busy_s, on_server = self.profile.durations_s.mean(axis=0), self.profile.resource == PS
         self.update_s: Floats = np.bincount(  # of a core, by server
@@ -256,7 +256,7 @@ def _parameter_servers(job: Job) -> ParameterServers:
     return cast("ParameterServers", job.exchange)
 
 
-def _has_cut_transfers(exchange: ParameterServers) -> bool:
+def _has_split_transfers(exchange: ParameterServers) -> bool:
     """Whether the transfer policy splits tensors into pieces, as P3 and ByteScheduler do."""
     return exchange.policy in STRATEGIES and STRATEGIES[exchange.policy].cuts
 

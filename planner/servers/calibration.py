@@ -212,7 +212,7 @@ def infer_window(profiles: Iterable[Profile], wire: Wire, resource: int = DOWNLI
 
 
 def _relative_error(streams: Sequence[Stream], wire: Wire) -> float:
-    """Mean distance between predicted and recorded ends, as a fraction of the time all transfers took."""
+    """Mean error of predicted end times, relative to the time that all transfers took."""
     busy_s = max(s.recorded_end_s for s in streams) - min(s.requested_s for s in streams)
     sent = [s for s in reconstruct(streams, wire) if not s.anchor]
     if not sent or busy_s <= 0:  # every transfer stands where it was recorded

@@ -216,7 +216,7 @@ def order_step_transfers(
 
 
 def replica_step(exchange: ParameterServers, computation: Computation, site: Site) -> Profile:
-    """Step of one replica, before any ordering strategy rewrites it."""
+    """Step of one replica, before an ordering strategy is applied."""
     # with one server a rule changes nothing but the parsing that its framework does
     where = ("step", exchange.servers, exchange.placement, site.is_parsed_by_host)
 

@@ -302,7 +302,7 @@ def _inherited_order(profile: Profile, source: Any) -> Any:
 
 
 def _piece_sizes(profile: Profile, piece_bytes: int) -> dict[Group, list[int]]:
-    """Piece sizes of each (tensor, server) that can be cut: one transfer per direction, of equal size."""
+    """Piece sizes of tensors that can be cut, by (tensor, server): those with equal transfers both ways."""
     whole: dict[Group, list[tuple[int, int]]] = {}
     for op in np.flatnonzero(profile.is_transfer & (profile.tensor >= 0)).tolist():
         key = int(profile.tensor[op]), int(profile.server[op])
@@ -317,7 +317,7 @@ def _piece_sizes(profile: Profile, piece_bytes: int) -> dict[Group, list[int]]:
 
 
 def _cut_groups(profile: Profile, sizes_of: dict[Group, list[int]]) -> list[Group | None]:
-    """The (tensor, server) of each op that is cut into pieces; None for ops that stay whole."""
+    """Tensor and server of each op that is cut into pieces; None for ops that stay whole."""
     parses = profile.parsing_ops()
     cuttable = profile.is_transfer | (profile.resource == PS)
     groups: list[Group | None] = []

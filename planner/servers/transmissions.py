@@ -195,7 +195,7 @@ def simulate_links(
 
 
 def _set_rates(active: Sequence[_Link], wire: Wire, contended_bytes: float) -> float:
-    """Sets the rates of links that send at once; returns the number of bytes for which they hold."""
+    """Sets the rates of concurrently sending links; returns the bytes for which they hold."""
     weights = [link.share for link in active]
     smallest = min(weights) / sum(weights)
     equal_bytes = len(active) * smallest * wire.buffer_bytes - contended_bytes
@@ -221,7 +221,7 @@ def _should_wait(link: _Link, sending: Iterable[_Link], wire: Wire) -> bool:
 
 
 def _request_queue(link: Sequence[Stream], begin_s: float) -> deque[tuple[float, Stream]]:
-    """(request time, stream) in sending order; request times never decrease."""
+    """Queue of (request time, stream) in sending order; request times never decrease."""
     earliest_s = list(accumulate([stream.requested_s for stream in reversed(link)], min))
     return deque(zip([max(begin_s, time_s) for time_s in reversed(earliest_s)], link, strict=True))
 
@@ -285,7 +285,7 @@ def _parsed_at_s(
     begin_s: dict[int, float],
     shares: dict[int, float],
 ) -> dict[int, float]:
-    """Simulated seconds at which each anchor has been parsed, by op."""
+    """Simulated time in seconds at which each anchor is parsed, by op."""
     sent = simulate_links(links, wire, begin_s, shares, True, until=[stream.op for stream in anchors])
     return {each.stream.op: each.end_s for each in sent}
 

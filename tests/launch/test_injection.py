@@ -30,7 +30,7 @@ from planner.answers.timeline import timeline_of
 from planner.calibrate.accelerator import to_toml
 from planner.device.recorded import open_profile
 from planner.device.recorded.importers import import_profile
-from planner.errors import BadInput, printable
+from planner.errors import BadInput, escape_unprintable
 from planner.files.tomlfile import LONGEST_NAME
 from planner.hardware.catalog import load_hardware
 from planner.hardware.inventory import MachineAnswers, machine_tables
@@ -311,7 +311,7 @@ def read_measured(folder: Path, field: str, payload: str) -> Any:
     written(folder / "measured.json", json.dumps({"version": 1, "runs": [run]}))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PLANNER_HOME", str(folder))
-        return [printable(line) for line in saved_run_lines()]
+        return [escape_unprintable(line) for line in saved_run_lines()]
 
 
 def read_training_log(folder: Path, field: str, payload: str) -> Any:
@@ -514,7 +514,7 @@ def assert_same_shape(plain: Any, given: Any, payload: str) -> None:
             assert_same_shape(before, after, payload)
     elif isinstance(plain, str) and WORD in plain:
         last = payload.rpartition("/")[2] or RECIPE.model  # the folder of a checkpoint
-        forms = (payload, printable(payload), dns_label(payload), last, printable(last))
+        forms = (payload, escape_unprintable(payload), dns_label(payload), last, escape_unprintable(last))
         shown = {plain.replace(WORD, form) for form in forms}
         assert given in shown, payload
     else:
@@ -597,7 +597,7 @@ def test_reports_keep_their_structure(field: str) -> None:
         assert [len(row) for row in rows] == [2, 2], payload
         if field == "cell":
             assert json.loads(render(given, Format.json))[0]["name"] == payload
-            assert rows[1][0].lstrip("'") == printable(payload).lstrip("'"), payload
+            assert rows[1][0].lstrip("'") == escape_unprintable(payload).lstrip("'"), payload
             assert rows[1][0][0] not in "=+-@", payload
         markdown = render(given, Format.markdown)
         assert markdown.count("\n") == lines[Format.markdown], payload

@@ -170,44 +170,45 @@ def find_replacement(hardware: Hardware, candidates: Iterable[Hardware] | None =
     return Replacement(best, _replacement_reason(hardware, best)) if best else None
 
 
-def _can_replace(other: Hardware, hardware: Hardware) -> bool:
+def _can_replace(candidate: Hardware, hardware: Hardware) -> bool:
     """Whether a machine is rentable and at least as large as the retired one."""
     return (
-        other.standing == "rentable"
-        and other.price.on_demand_usd_per_hour is not None
-        and other.name != hardware.name
-        and other.device.kind == hardware.device.kind
-        and other.device.memory_bytes >= hardware.device.memory_bytes
-        and other.devices_memory_bytes >= hardware.devices_memory_bytes
-        and other.device_count * other.device.fp32_flops >= hardware.device_count * hardware.device.fp32_flops
+        candidate.standing == "rentable"
+        and candidate.price.on_demand_usd_per_hour is not None
+        and candidate.name != hardware.name
+        and candidate.device.kind == hardware.device.kind
+        and candidate.device.memory_bytes >= hardware.device.memory_bytes
+        and candidate.devices_memory_bytes >= hardware.devices_memory_bytes
+        and candidate.device_count * candidate.device.fp32_flops
+        >= hardware.device_count * hardware.device.fp32_flops
     )
 
 
-def _figure_ratios(hardware: Hardware, other: Hardware) -> dict[str, float]:
+def _figure_ratios(hardware: Hardware, candidate: Hardware) -> dict[str, float]:
     """Ratio of the other machine's figure to this machine's, by name of the figure."""
     pairs = {
-        "FP32 peak": (hardware.device.fp32_flops, other.device.fp32_flops),
-        "memory": (hardware.device.memory_bytes, other.device.memory_bytes),
-        "memory bandwidth": (hardware.device.memory_bytes_per_s, other.device.memory_bytes_per_s),
-        "devices": (hardware.device_count, other.device_count),
-        "vCPUs": (hardware.vcpus, other.vcpus),
-        "price": (hardware.price.on_demand_usd_per_hour, other.price.on_demand_usd_per_hour),
+        "FP32 peak": (hardware.device.fp32_flops, candidate.device.fp32_flops),
+        "memory": (hardware.device.memory_bytes, candidate.device.memory_bytes),
+        "memory bandwidth": (hardware.device.memory_bytes_per_s, candidate.device.memory_bytes_per_s),
+        "devices": (hardware.device_count, candidate.device_count),
+        "vCPUs": (hardware.vcpus, candidate.vcpus),
+        "price": (hardware.price.on_demand_usd_per_hour, candidate.price.on_demand_usd_per_hour),
     }
     return {name: theirs / ours for name, (ours, theirs) in pairs.items() if ours and theirs}
 
 
-def _dissimilarity(hardware: Hardware, other: Hardware) -> float:
+def _dissimilarity(hardware: Hardware, candidate: Hardware) -> float:
     """Sum of |log ratio| over the figures of two machines; a lower price does not count."""
-    ratios = _figure_ratios(hardware, other)
+    ratios = _figure_ratios(hardware, candidate)
     costlier = max(0.0, math.log(ratios.pop("price", 1.0)))
     return costlier + sum(abs(math.log(ratio)) for ratio in ratios.values())
 
 
-def _replacement_reason(hardware: Hardware, other: Hardware) -> str:
+def _replacement_reason(hardware: Hardware, candidate: Hardware) -> str:
     """Text that compares a replacement with the retired machine: devices, figures and price."""
-    ratios = _figure_ratios(hardware, other)
+    ratios = _figure_ratios(hardware, candidate)
     figures = ("FP32 peak", "memory", "memory bandwidth")
     changed = [f"{ratios[name]:.2g}x the {name}" for name in figures if abs(ratios.get(name, 1) - 1) > 0.02]
     each = f": each with {', '.join(changed)}" if changed else ""
     price = f"; {ratios['price']:.2g}x the price" if "price" in ratios else ""
-    return f"{devices_label(other)} for {devices_label(hardware)}{each}{price}"
+    return f"{devices_label(candidate)} for {devices_label(hardware)}{each}{price}"

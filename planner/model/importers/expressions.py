@@ -114,7 +114,7 @@ def _check_result_size(result: Any) -> Any:
 
 
 def _dotted_name(node: ast.expr) -> str:
-    """Name that a node spells, with dots for attributes."""
+    """Dotted name that a syntax node spells."""
     match node:
         case ast.Name(name):
             return name

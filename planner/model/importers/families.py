@@ -26,7 +26,7 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-from planner.errors import BadInput, printable
+from planner.errors import BadInput, escape_unprintable
 from planner.files.regular_file import shipped_folder, user_folders
 from planner.files.tomlfile import decode, read_toml
 from planner.memoize import memoize
@@ -119,7 +119,7 @@ def load_family(name: str) -> Family:
 
 def to_one_line(text: str) -> str:
     """Joins a text to one line of printable characters."""
-    return printable(" ".join(text.split()))[:LONGEST_PROSE]
+    return escape_unprintable(" ".join(text.split()))[:LONGEST_PROSE]
 
 
 def is_table_list(value: Any) -> TypeGuard[list[Item]]:

@@ -213,7 +213,7 @@ def drop_weights(model: Any) -> None:
 
 
 def fold_sizes(model: Any) -> bool:
-    """Replaces computations on known sizes by constants; returns whether any was replaced."""
+    """Folds computations on known sizes into constants; returns whether any was folded."""
     import numpy as np
     from onnx import helper, numpy_helper
     from onnx.reference import ReferenceEvaluator

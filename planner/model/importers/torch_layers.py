@@ -208,7 +208,7 @@ def _lower_add(state: Lowering, node: Any, data: list[Value]) -> Value | None:
 
 
 def _lower_mul(state: Lowering, node: Any, data: list[Value]) -> Value | None:
-    """Adds a product of two values, or a learned scale of one."""
+    """Adds a product of two values, or a learned scale of one value."""
     if len(data) == 2:
         first, second = data
         if first.shape == second.shape or {1} == set(second.shape[:-1]) or {1} == set(first.shape[:-1]):

@@ -76,7 +76,7 @@ class Matmul:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Work of one layer in one direction. `flops` leave masked pairs out, `nominal_flops` count them."""
+    """FLOPs and memory traffic in one direction; `nominal_flops` count masked pairs, `flops` do not."""
 
     flops: float = 0.0
     nominal_flops: float = 0.0
@@ -88,12 +88,13 @@ class Pass:
 
     @property
     def moved_elements(self) -> float:
+        """Elements read and written."""
         return self.read_elements + self.written_elements
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Forward and backward work of a layer, and the kernel kind that sets its rate."""
+    """Forward and backward pass of a layer, and the kernel kind that sets its rate."""
 
     kernel: KernelKind
     forward: Pass = Pass()
@@ -102,7 +103,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Work of a layer per sample: forward, and for the gradients of its inputs and of its weights."""
+    """FLOPs and memory traffic of a layer per sample: forward, input gradients and weight gradients."""
 
     forward: Pass = Pass()
     input_gradient: Pass = Pass()
@@ -110,7 +111,7 @@ class Work:
 
     @property
     def backward(self) -> Pass:
-        """Both gradients together; their matrix products alternate, weight gradients first."""
+        """Backward pass: both gradients, with alternating matrix products, weight gradients first."""
         if self.weight_gradient == Pass():
             return self.input_gradient
         weights, inputs = self.weight_gradient, self.input_gradient
@@ -167,7 +168,7 @@ class MemoryTraffic:
     writes: int
 
     def to_pass(self, size: int, kernels: int) -> Pass:
-        """Work of these reads and writes of `size` elements, as a `Pass`."""
+        """Pass with these reads and writes of `size` elements."""
         return Pass(0, 0, self.reads * size, self.writes * size, 0, kernels)
 
 
@@ -271,7 +272,7 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @classmethod
     def work(cls, layer: Layer, *, trained: bool = True, flash: bool | None = None) -> Work:
-        """Work per sample; `flash` overrides the attention kernel. Not `trained`: fixed parameters."""
+        """FLOPs and memory traffic per sample; `flash` overrides the attention kernel."""
         if not cls.computes:
             return Work()
         forward, backward = cls.kernels

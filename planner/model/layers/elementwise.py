@@ -39,22 +39,26 @@ class _Activation(OneInput, frozen=True):
     fuses = True
 
 
-def _activation(name: str, **attributes: Any) -> type[Kind]:
-    """Class of an activation without keys of its own, with these class attributes."""
+def _activation_class(name: str, **attributes: Any) -> type[Kind]:
+    """Creates the class of an activation without keys of its own, with these class attributes."""
     key = (name.lower(), bool)
     made = defstruct(name, [key], bases=(_Activation,), namespace=attributes, module=__name__, frozen=True)
     return cast(type[Kind], made)
 
 
-Relu = _activation("Relu", needs_output=True, in_place=True)
-Gelu = _activation("Gelu", needs_input=True)
-Silu = _activation("Silu", needs_input=True)
-Sigmoid = _activation("Sigmoid", needs_output=True)
-Tanh = _activation("Tanh", needs_output=True)
-Softmax = _activation("Softmax", needs_output=True, forward=MemoryTraffic(2, 1), backward=MemoryTraffic(1, 1))
+Relu = _activation_class("Relu", needs_output=True, in_place=True)
+Gelu = _activation_class("Gelu", needs_input=True)
+Silu = _activation_class("Silu", needs_input=True)
+Sigmoid = _activation_class("Sigmoid", needs_output=True)
+Tanh = _activation_class("Tanh", needs_output=True)
+Softmax = _activation_class(
+    "Softmax", needs_output=True, forward=MemoryTraffic(2, 1), backward=MemoryTraffic(1, 1)
+)
 
 
 class Dropout(_Activation, frozen=True, kw_only=True):
+    """Dropout, which saves a mask."""
+
     dropout: bool
 
     forward = MemoryTraffic(2, 1)
@@ -63,10 +67,13 @@ class Dropout(_Activation, frozen=True, kw_only=True):
 
     @classmethod
     def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> ElementCounts:
+        """The mask."""
         return ElementCounts(masks=layer.output_elements)
 
 
 class Bias(_Activation, frozen=True, kw_only=True):
+    """A learned summand per feature."""
+
     bias: bool
 
     tensor_names = read_only_mapping(bias=(Name, "{layer}/biases"))
@@ -115,7 +122,7 @@ class BatchNorm(OneInput, frozen=True, kw_only=True):
 
     @classmethod
     def work(cls, layer: Layer, *, trained: bool = True, flash: bool | None = None) -> Work:
-        """With fixed statistics, one factor per feature in both passes."""
+        """FLOPs and memory traffic; with fixed statistics, one factor per feature in both passes."""
         work, size = super().work(layer), layer.output_elements
         if trained:
             return work
@@ -153,6 +160,7 @@ class _PositionNorm(OneInput, frozen=True):
 
     @classmethod
     def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> ElementCounts:
+        """Statistics of each position."""
         return ElementCounts(wide=cls.statistics * position_count(layer))
 
     def infer_norm(self, shape: Shape, names: tuple[str, ...]) -> InferredLayer:
@@ -260,6 +268,7 @@ def _axis_index(shape: Shape, along: Axis) -> int:
 
 
 def _replace_axis_size(shape: Shape, axis: int, size: int) -> Shape:
+    """Shape with one axis resized."""
     return (*shape[:axis], size, *shape[axis + 1 :])
 
 

@@ -98,7 +98,7 @@ class Moe(OneInput, frozen=True, kw_only=True):
 
     @classmethod
     def work(cls, layer: Layer, *, trained: bool = True, flash: bool | None = None) -> Work:
-        """Work of router, sorting by expert, two or three products per expert, and weighted sum."""
+        """FLOPs and traffic of router, sorting, two or three products per expert, and weighted sum."""
         part = _expert_shape(layer)
         positions, width = position_count(layer), layer.output_shape[-1]
         sent = positions * part.top_k
@@ -141,6 +141,7 @@ class Moe(OneInput, frozen=True, kw_only=True):
     def shard(
         cls, layer: Layer, degree: int, *, input_sharded: bool, output_may_shard: bool, sequence: bool
     ) -> LayerShard:
+        """Shards the inner features of every expert."""
         inner = replace(_expert_shape(layer), inner=_expert_shape(layer).inner // degree)
         tensors = shard_tensors(layer.tensors, degree)
         share = replace(layer, detail=inner, tensors=tensors, macs=layer.macs // degree)
@@ -170,6 +171,7 @@ class GroupedLinear(Weighted, frozen=True, kw_only=True):
 
     @classmethod
     def work(cls, layer: Layer, *, trained: bool = True, flash: bool | None = None) -> Work:
+        """FLOPs and traffic of one product per expert."""
         rows, columns = layer.output_shape
         experts = _expert_shape(layer).experts
         return product_work(Matmul(rows / experts, columns, layer.macs / (rows * columns), experts), layer)

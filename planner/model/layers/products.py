@@ -58,6 +58,7 @@ class _MatmulKind(Weighted, frozen=True):
 
     @classmethod
     def work(cls, layer: Layer, *, trained: bool = True, flash: bool | None = None) -> Work:
+        """FLOPs and memory traffic of the equivalent matrix product."""
         return product_work(cls.matmul(layer), layer)
 
     @classmethod
@@ -68,7 +69,7 @@ class _MatmulKind(Weighted, frozen=True):
 
 
 def product_work(product: Matmul, layer: Layer) -> Work:
-    """Work per sample of a layer that is one matrix product."""
+    """FLOPs and memory traffic per sample of a layer that is one matrix product."""
     read, out, weights = layer.input_elements, layer.output_elements, weight_elements(layer)
     flops = 2.0 * layer.macs
     for_weights, for_inputs = product.backward_products()
@@ -119,6 +120,7 @@ class Conv(_ConvolutionKind, frozen=True, kw_only=True):
 
     @classmethod
     def kernel_of(cls, layer: Layer) -> KernelKind:
+        """Kernel kind by kernel size, stride and groups."""
         return conv_kernel_kind(layer.kernel or (), layer.stride or (), layer.groups, layer.output_shape[-1])
 
 
@@ -145,6 +147,7 @@ class Depthwise(_ConvolutionKind, frozen=True, kw_only=True):
 
     @classmethod
     def matmul(cls, layer: Layer) -> Matmul:
+        """The matrix product of each channel with its filter, as one."""
         return super().matmul(replace(layer, groups=layer.output_shape[-1]))
 
 
@@ -172,6 +175,7 @@ class Conv1d(_ConvolutionKind, frozen=True, kw_only=True):
 
     @classmethod
     def kernel_of(cls, layer: Layer) -> KernelKind:
+        """Kernel kind by kernel size and stride."""
         return conv_kernel_kind(layer.kernel or (), layer.stride or (), 1, layer.output_shape[-1])
 
 
@@ -233,6 +237,7 @@ class Fc(_FullyConnected, frozen=True, kw_only=True):
 
     @classmethod
     def matmul(cls, layer: Layer) -> Matmul:
+        """The matrix product of the flattened input with the weights."""
         columns = layer.output_shape[-1]
         return Matmul(1, columns, layer.macs / columns)
 
@@ -277,6 +282,7 @@ class Product(Kind, frozen=True, kw_only=True):
 
     @classmethod
     def work(cls, layer: Layer, *, trained: bool = True, flash: bool | None = None) -> Work:
+        """FLOPs and memory traffic of the products, forward and backward."""
         shape = (1, 1, *layer.output_shape)
         height, width, count = shape[-2], shape[-1], math.prod(shape[:-2])
         product = Matmul(height, width, layer.macs / (height * width * count), count, "times")

@@ -101,6 +101,7 @@ class Attention(Kind, frozen=True, kw_only=True):
 
     @classmethod
     def work(cls, layer: Layer, *, trained: bool = True, flash: bool | None = None) -> Work:
+        """FLOPs and traffic of attention, as one FlashAttention kernel or several kernels."""
         part = _attention_shape(layer)
         return _flash_work(layer, part) if _is_flash(part, flash) else _unfused_work(layer, part)
 
@@ -119,6 +120,7 @@ class Attention(Kind, frozen=True, kw_only=True):
     def shard(
         cls, layer: Layer, degree: int, *, input_sharded: bool, output_may_shard: bool, sequence: bool
     ) -> LayerShard:
+        """Shards the heads over the ranks, if its inputs are sharded."""
         if not input_sharded:
             return LayerShard(layer)
         part = _attention_shape(layer)
@@ -138,7 +140,7 @@ def _is_flash(part: AttentionShape, flash: bool | None) -> bool:
 
 
 def _flash_work(layer: Layer, part: AttentionShape) -> Work:
-    """Work of attention in one kernel (FlashAttention), whose backward pass recomputes scores."""
+    """FLOPs and traffic of FlashAttention, whose backward pass recomputes scores."""
     queries, read, out = layer.output_shape[0], layer.input_elements, layer.output_elements
     pairs = score_pair_count(part, queries) * part.heads
     nominal = 2.0 * layer.macs
@@ -155,7 +157,7 @@ def _flash_work(layer: Layer, part: AttentionShape) -> Work:
 
 
 def _unfused_work(layer: Layer, part: AttentionShape) -> Work:
-    """Work of attention that writes scores to memory: products, softmax and dropout are kernels."""
+    """FLOPs and traffic of attention as separate kernels, which write scores to memory."""
     queries, read, out = layer.output_shape[0], layer.input_elements, layer.output_elements
     square = queries * part.keys * part.heads
     flops = 2.0 * layer.macs
@@ -193,6 +195,7 @@ class Embedding(Weighted, frozen=True, kw_only=True):
 
     @classmethod
     def work(cls, layer: Layer, *, trained: bool = True, flash: bool | None = None) -> Work:
+        """FLOPs and traffic of the lookup, and of the gradient of the whole table."""
         return replace(super().work(layer), weight_gradient=Pass(weight_elements=weight_elements(layer)))
 
     @classmethod
@@ -269,14 +272,17 @@ class CrossEntropy(OneInput, frozen=True, kw_only=True):
 
     @classmethod
     def pass_elements(cls, layer: Layer) -> int:
+        """Number of logits."""
         return layer.input_elements
 
     @classmethod
     def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> ElementCounts:
+        """Elements saved besides the logits."""
         return cls.saved_per_logit * layer.input_elements
 
     @classmethod
     def live_gradients(cls, layer: Layer, read_elements: int) -> ElementCounts:
+        """Elements of the logits' gradient."""
         return cls.gradients_per_logit * read_elements
 
 

@@ -41,7 +41,7 @@ class BaseFormat:
 
 
 class Method(ABC):
-    """A way to train a network: a class in the file of this package that has its name."""
+    """A training method: its class lives in the module of its name."""
 
     name: ClassVar[str]
     takes: ClassVar[frozenset[str]] = frozenset()  # of rank, targets, base, dropout
@@ -55,7 +55,7 @@ class Method(ABC):
 
 
 def freeze_layer(layer: Layer, bits: Callable[[Layer, Tensor], float | None]) -> Layer:
-    """Returns a layer whose tensors are frozen at `bits` per element, or trained where that is None."""
+    """Freezes a layer's tensors at `bits` per element; a tensor for which that is None is trained."""
     return replace(
         layer,
         tensors=tuple(replace(tensor, frozen_bits=bits(layer, tensor)) for tensor in layer.tensors),

@@ -69,7 +69,7 @@ def target_layers(model: Model, targets: str) -> frozenset[str]:
 
 
 def _linear_layers_at_attention(model: Model, linear: dict[str, Layer]) -> set[str]:
-    """Names of the linear layers before and after attention, through layers without weights."""
+    """Names of linear layers that feed or read attention, also through layers without weights."""
     layers = {layer.name: layer for layer in model.layers}
     present: set[str] = set()
     behind: set[str] = set()  # layers that read attention

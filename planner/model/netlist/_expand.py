@@ -129,7 +129,7 @@ class PlacedLayer:
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """Settings that hold throughout one list of layers."""
+    """Position, name scope, entry layer and block of a list of layers."""
 
     position: FilePosition
     scope: str  # prefix of its names
@@ -196,7 +196,7 @@ class _Expansion:
         return self._place_layer(kind, spec, inputs, context)
 
     def _parse_item(self, item: Item, make: Callable[[], T]) -> T:
-        """Parses an item by `make`, once for all repetitions of its block."""
+        """Parses an item by `make`; repetitions of its block reuse the result."""
         known = self.known.get(id(item))
         if known is None:
             known = self.known[id(item)] = (item, make())
@@ -325,7 +325,7 @@ class _Expansion:
         return last
 
     def _resolve_name(self, name: str, context: _Context) -> str:
-        """Full name of the layer that an input refers to; `input` is the list's, then inner scopes win."""
+        """Full name of the layer that an input refers to, searched from the innermost scope outwards."""
         if name == "input":
             return context.entry
         separator = self.file.separator

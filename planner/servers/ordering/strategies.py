@@ -76,7 +76,7 @@ def plan_fifo(profile: Profile, setting: Setting) -> Schedule:
 
 
 def layer_priorities(profile: Profile) -> dict[str, float]:
-    """Priority of each transfer by name, in order of consumption; uploads have their download's."""
+    """Priority of each transfer by name, in order of consumption; an upload has that of its download."""
     return transfer_priorities(profile, list(StepGraph.build(profile).pulls))
 
 
@@ -189,7 +189,7 @@ def _tac_times(work: dict[int, int], cost: dict[int, int], pulls: int) -> tuple[
 def _first_download(
     outstanding: list[int], transfer: list[int], alone: list[int], impending: list[float]
 ) -> int:
-    """Picks the outstanding download that TAC's comparison puts first, in one pass."""
+    """Outstanding download that comes first by TAC's comparison."""
     best = outstanding[0]
     for other in outstanding[1:]:
         ours, theirs = min(alone[best], transfer[other]), min(alone[other], transfer[best])
@@ -201,7 +201,7 @@ def _first_download(
 def _remove_download(
     bit: int, time: int, work: dict[int, int], cost: dict[int, int]
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """Computation and transfer times by set of missing downloads, after one download has arrived."""
+    """Updates TAC's times, keyed by sets of outstanding downloads, for the arrival of one download."""
     new_work: dict[int, int] = {}
     new_cost: dict[int, int] = {}
     for need, load in work.items():

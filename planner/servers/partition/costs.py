@@ -75,7 +75,7 @@ def minimise(order: Sequence[int], factors: Sequence[Factor]) -> tuple[float, li
     constant = 0.0
 
     def add_factor(scope: tuple[int, ...], table: Table) -> None:
-        """Files a factor under the first of its variables to be eliminated, or adds it to the constant."""
+        """Assigns a factor to the first of its variables to be eliminated; constants are summed."""
         nonlocal constant
         if scope:
             where[min(scope, key=rank.__getitem__)].append((scope, table))
@@ -108,7 +108,7 @@ def minimise(order: Sequence[int], factors: Sequence[Factor]) -> tuple[float, li
 
 
 def _align_axes(scope: tuple[int, ...], table: Table, axes: dict[int, int]) -> Table:
-    """Transposes a table to the order of `axes`, with length one for axes that it lacks."""
+    """Transposes a table to the order of `axes`; axes that it lacks get length one."""
     by_axis = sorted(range(len(scope)), key=lambda i: axes[scope[i]])
     shape = [1] * len(axes)
     for i in by_axis:
@@ -139,7 +139,7 @@ class StageChoice:
 
 
 def degree_pairs(workers: int) -> list[tuple[int, int]]:
-    """Pairs (partitions P, replications R) to try: all with P R <= N_wr (C3) up to four workers, else few."""
+    """Pairs (P, R) to try: P R <= N_wr (C3) up to four workers, else P R = N_wr and (1, 1)."""
     up_to = range(1, workers + 1)
     if workers <= _ALL_DEGREES:
         return [(p, r) for p in up_to for r in up_to if p * r <= workers]

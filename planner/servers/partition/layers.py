@@ -46,7 +46,7 @@ _SHARE_OF_PEAK = 0.3  # what trained kernels reach of a device's peak where noth
 
 @dataclass(frozen=True, slots=True)
 class PaperConstants:
-    """Constants of the paper; those that depend on H are indexed by H - 1."""
+    """Constants of the paper's cost model; those by thread count H are indexed by H - 1."""
 
     muladd_s: float  # C_muladd, one thread, working set in cache
     muladd_out_of_cache_s: float  # C_muladd, one thread, working set in memory
@@ -140,7 +140,7 @@ def _figures_by_thread(hardware: Hardware, key: str, threads: int, default: floa
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Seconds of compute, feature exchange and weight reading by part of training (Figure 11)."""
+    """Seconds by part of training: compute, feature exchange and weight reading (Figure 11)."""
 
     forward_compute_s: float = 0.0  # U_f
     forward_network_s: float = 0.0  # M_f

@@ -155,7 +155,7 @@ def has_memory_for_span(model: Model, hardware: Hardware, span: Span) -> bool:
 def fastest_span(
     spans: Sequence[Span], replicas: int, nic_bytes_per_s: float, servers_bytes_per_s: float
 ) -> Span:
-    """Picks the span with the shortest step by equation 12, where reading overlaps with nothing."""
+    """Span with the shortest step by equation 12, where weight reads overlap with nothing."""
     s_per_byte = max(replicas / servers_bytes_per_s, 1.0 / (spans[0].workers * nic_bytes_per_s))
     return min(spans, key=lambda span: (span.busy_s + span.read_bytes * s_per_byte, span.read_bytes))
 
@@ -200,7 +200,7 @@ def _exchange_role_shares(profile: Profile, mean_s: Floats, exchange_s: Floats) 
 def replica_profile(
     plan: PartitionPlan, read_every: int = 70, *, writes: bool = True, model: str = ""
 ) -> Profile:
-    """Step of one replica of a partition plan, over `read_every` samples, as a simulator profile."""
+    """Simulator profile of one replica of a partition plan; a step has `read_every` samples."""
     ops: list[Op] = []
     times: list[float] = []
 

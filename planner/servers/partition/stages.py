@@ -36,7 +36,7 @@ from planner.model.layers import is_input, layer_class
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Rows of its source that each row of a stage reads: `kernel` rows every `stride`, or all."""
+    """Source rows that each row of a stage depends on: `kernel` rows every `stride`, or all."""
 
     rows_in: int
     rows_out: int
@@ -76,7 +76,7 @@ class Stage:
 
     @property
     def signature(self) -> tuple[object, ...]:
-        """Fields that determine the stage's compute time, as a cache key."""
+        """Cache key of the stage's compute time."""
         values: tuple[object, ...] = _SIGNATURE(self)
         return values
 
@@ -86,7 +86,7 @@ class Stage:
         return not self.links
 
     def largest_share(self, partitions: int) -> float:
-        """Fraction of the stage in its largest segment, when it is cut into this many."""
+        """Fraction of the stage in its largest segment, if it is cut into this many partitions."""
         return math.ceil(self.rows / partitions) / self.rows
 
     def read_bytes(self, partitions: int, replications: int) -> float:
@@ -128,7 +128,7 @@ def _row_count(layer: Layer) -> int:
 
 
 def _is_part_of_source(layer: Layer, consumers: dict[str, list[str]]) -> bool:
-    """Whether a layer joins its source's stage: it is element-wise, or a pool that alone reads it."""
+    """Whether a layer joins its source's stage: element-wise layers do, and pools without siblings."""
     kind = layer_class(layer)
     return kind.passes_shard or (kind.is_window and len(consumers[layer.inputs[0]]) == 1)
 

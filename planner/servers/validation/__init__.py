@@ -17,7 +17,7 @@ PAPERS = tuple(source for source in SOURCES if source not in ("testbed", "large"
 
 
 def evidence(name: str) -> Evidence:
-    """Evidence of the suite `servers` or `papers`."""
+    """Measured and predicted figures of the suite `servers` or `papers`."""
     return servers_evidence() if name == "servers" else papers_evidence(validate(PAPERS))
 
 

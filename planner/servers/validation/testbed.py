@@ -212,7 +212,7 @@ def recorded_profile(name: str) -> Profile:
 
 
 def recorded_policy(recorded: Profile) -> Multiplexed:
-    """Multiplexed policy with gRPC's first window, or a larger one if the recording shows it."""
+    """Multiplexed policy with gRPC's initial window, or a larger one if the recording shows it."""
     largest = int(recorded.bytes[recorded.resource == DOWNLINK].max(initial=0))
     if largest <= DEFAULT_WINDOW_BYTES:  # the first window already lets every stream through whole
         return Multiplexed()
