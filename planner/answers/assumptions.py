@@ -80,14 +80,14 @@ def _provider_facts(request: Request) -> list[Fact]:
     return [fact("default-providers")]
 
 
-def _price_facts(plans: list[Plan], kinds: list[Hardware], cases: Cases) -> list[Note | Fact]:
+def _price_facts(plans: list[Plan], machines: list[Hardware], cases: Cases) -> list[Note | Fact]:
     """The budget, and the prices paid; machines that are paid on the same terms share a fact."""
     request = cases.request
     given: list[MachinePrice] = []
     owned: list[MachinePrice] = []
     rented: dict[tuple[str, str, str, str], list[MachinePrice]] = {}
     on_spot = _spot_machine_names(plans, cases)
-    for kind in kinds:
+    for kind in machines:
         price = request.market.price(kind)
         if price is None:
             continue
@@ -139,18 +139,18 @@ def _spot_facts(plans: list[Plan], cases: Cases) -> list[Fact]:
     return [fact("spot", first=counted, on_demand=others)]
 
 
-def _network_facts(kinds: list[Hardware], request: Request) -> list[Note | Fact]:
+def _network_facts(machines: list[Hardware], request: Request) -> list[Note | Fact]:
     """The network rates of the machines, and the limit per connection."""
     if request.bandwidth_bytes_per_s is not None:
         return [fact("given-bandwidth", bytes_per_s=request.bandwidth_bytes_per_s)]
-    single = tuple(kind.name for kind in kinds if request.market.nic_bytes_per_s(kind) is None)
-    kinds = [kind for kind in kinds if kind.name not in single]
+    single = tuple(kind.name for kind in machines if request.market.nic_bytes_per_s(kind) is None)
+    machines = [kind for kind in machines if kind.name not in single]
     out: list[Note | Fact] = [
-        Note(Topic.NETWORK, f"{network_figure(kind, request.network_used).words}.") for kind in kinds
+        Note(Topic.NETWORK, f"{network_figure(kind, request.network_used).words}.") for kind in machines
     ]
     if single:
         out.append(fact("unknown-network", machines=single))
-    limits = {flow_limit_bytes_per_s(kind) for kind in kinds}
+    limits = {flow_limit_bytes_per_s(kind) for kind in machines}
     finite = [limit for limit in limits if limit < float("inf")]
     return [*out, *([fact("flow-limit", bytes_per_s=min(finite))] if finite else [])]
 
@@ -199,14 +199,14 @@ def _batch_facts(plans: list[Plan], cases: Cases, *, searched: bool) -> list[Fac
     return [fact("searched-batch", own=own, twice=2 * own, most=4 * own, **limit)]
 
 
-def _input_facts(kinds: list[Hardware], cases: Cases) -> list[Fact]:
+def _input_facts(machines: list[Hardware], cases: Cases) -> list[Fact]:
     """The rate at which the machines' CPUs decode input."""
     if cases.request.profile is not None:
         return []
     rate = decoded_per_vcpu(cases.request, cases.model)
     if isinf(rate):
         return [fact("input-keeps-up")]
-    if unknown := [kind.name for kind in kinds if kind.vcpus is None]:
+    if unknown := [kind.name for kind in machines if kind.vcpus is None]:
         return [fact("unknown-vcpus", machines=unknown)]
     published = "" if cases.request.input not in (None, "jpeg") else " (published runs)"
     return [fact("decoding", images_per_s=rate, published=published)]
@@ -234,10 +234,10 @@ def _strategy_facts(plans: list[Plan], cases: Cases) -> list[Note | Fact]:
     return out
 
 
-def _retired_facts(kinds: list[Hardware]) -> list[Fact]:
+def _retired_facts(machines: list[Hardware]) -> list[Fact]:
     """Machines that are no longer sold, each with the nearest one that is."""
     out: list[Fact] = []
-    for kind in (kind for kind in kinds if not kind.still_sold):
+    for kind in (kind for kind in machines if not kind.still_sold):
         from planner.hardware.prices.offers import find_replacement
 
         near = find_replacement(kind)

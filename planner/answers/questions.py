@@ -95,10 +95,10 @@ def check_options(source: TomlSource, values: Mapping[str, Any]) -> dict[str, An
     return options
 
 
-def merge_options(given: Mapping[str, Any], config: Path | None) -> dict[str, Any]:
+def merge_options(overrides: Mapping[str, Any], config: Path | None) -> dict[str, Any]:
     """Options of a scenario file, overridden by the given ones."""
     scenario = read_scenario(config) if config is not None else {}
-    return scenario | {name: value for name, value in given.items() if value is not None}
+    return scenario | {name: value for name, value in overrides.items() if value is not None}
 
 
 def parse_request(model: str | None = None, **options: Unpack[Options]) -> Request:

@@ -148,11 +148,11 @@ def _thread_counts(cores: int) -> list[int]:
     return sorted({1, 2, 4, cores, *(round(cores * k / 8) for k in range(1, 8))})
 
 
-def _interpolate_slowdowns(known: dict[int, float], cores: int) -> tuple[float, ...]:
+def _interpolate_slowdowns(measured: dict[int, float], cores: int) -> tuple[float, ...]:
     """Slowdown relative to one thread for 1 to `cores` threads, interpolated between measured counts."""
     import numpy as np
 
-    values = np.interp(np.arange(1, cores + 1), list(known), list(known.values()))
+    values = np.interp(np.arange(1, cores + 1), list(measured), list(measured.values()))
     return tuple(round(float(value), 4) for value in np.maximum.accumulate(np.maximum(values, 1.0)))
 
 

@@ -120,9 +120,9 @@ def _resolve_placeholders(value: Any, kind: Any, path: list[Key]) -> list[Key]:
     return out
 
 
-def _can_convert(value: Any, kinds: Sequence[Any]) -> bool:
+def _can_convert(value: Any, types: Sequence[Any]) -> bool:
     """Whether a value converts to one of several types."""
-    any_of: Any = typing.Union[tuple(kinds)] if kinds else Any  # noqa: UP007
+    any_of: Any = typing.Union[tuple(types)] if types else Any  # noqa: UP007
     try:
         convert(value, any_of)
     except msgspec.ValidationError:
@@ -268,17 +268,17 @@ def name_fault(text: str, longest: int = LONGEST_NAME) -> str:
     return ""
 
 
-def check_name(text: str, place: str, longest: int = LONGEST_NAME) -> str:
-    """Returns a valid name unchanged; raises BadInput, prefixed by `place`, for an invalid one."""
+def check_name(text: str, location: str, longest: int = LONGEST_NAME) -> str:
+    """Returns a valid name unchanged; raises BadInput, prefixed by `location`, for an invalid one."""
     if fault := name_fault(text, longest):
-        raise BadInput(f"{place}: {fault}")
+        raise BadInput(f"{location}: {fault}")
     return text
 
 
-def check_names(names: Iterable[str], place: str, longest: int = LONGEST_NAME) -> None:
-    """Raises BadInput, prefixed by `place`, if any of the names is invalid."""
+def check_names(names: Iterable[str], location: str, longest: int = LONGEST_NAME) -> None:
+    """Raises BadInput, prefixed by `location`, if any of the names is invalid."""
     for name in names:
-        check_name(name, place, longest)
+        check_name(name, location, longest)
 
 
 def find_faulty_name(

@@ -272,13 +272,13 @@ def _ratio(capacity: Floats, demand: Floats | float) -> Floats:
     return np.asarray(np.divide(held, asked, out=np.full(asked.shape, math.inf), where=asked > 0))
 
 
-def _fractional_knapsack(capacity: Floats, kinds: Sequence[tuple[float, Floats]]) -> Floats:
+def _fractional_knapsack(capacity: Floats, groups: Sequence[tuple[float, Floats]]) -> Floats:
     """Largest total steps per second within a capacity, serving the least demanding nodes first.
 
-    Each entry of `kinds` is (demand per step, most steps per second).
+    Each entry of `groups` is (demand per step, most steps per second).
     """
     total, left = np.zeros(capacity.shape), capacity
-    for ask, most in sorted(kinds, key=lambda kind: kind[0]):
+    for ask, most in sorted(groups, key=lambda kind: kind[0]):
         rate = np.minimum(most, _ratio(left, ask))
         total = total + rate
         left = np.maximum(left - rate * ask, 0.0)

@@ -99,14 +99,14 @@ def read_price_file(path: Path) -> Prices:
     return book
 
 
-def parse_past_date(text: str, where: str, today: date | None = None) -> date:
+def parse_past_date(text: str, location: str, today: date | None = None) -> date:
     """Parses a date written as YYYY-MM-DD; raises BadInput if it is invalid or in the future."""
     try:
         day = date.fromisoformat(text)
     except ValueError:
-        raise BadInput(f"{where}: {text!r} is not a date; write YYYY-MM-DD") from None
+        raise BadInput(f"{location}: {text!r} is not a date; write YYYY-MM-DD") from None
     if day > (today or date.today()):
-        raise BadInput(f"{where}: {text} is in the future; give the day of the prices")
+        raise BadInput(f"{location}: {text} is in the future; give the day of the prices")
     return day
 
 

@@ -93,18 +93,20 @@ class PriceRow(dict[str, str]):
         return parse_usd_per_hour(self[column], self.place(column), zero=zero)
 
 
-def parse_usd_per_hour(text: str, place: str, *, zero: bool = False) -> float | None:
+def parse_usd_per_hour(text: str, location: str, *, zero: bool = False) -> float | None:
     """Parses a price in USD per hour; None for an empty text, BadInput if implausible."""
     if not text:
         return None
     try:
         value = float(text)
     except ValueError:
-        raise BadInput(f"{place}: {text!r} is not a number{KEPT}") from None
+        raise BadInput(f"{location}: {text!r} is not a number{KEPT}") from None
     if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
-        raise BadInput(f"{place}: {text} is not a price: give a number above 0{KEPT}")
+        raise BadInput(f"{location}: {text} is not a price: give a number above 0{KEPT}")
     if value > HIGHEST_USD_PER_HOUR:
-        raise BadInput(f"{place}: {text} USD per hour is absurd: at most {HIGHEST_USD_PER_HOUR:,.0f}{KEPT}")
+        raise BadInput(
+            f"{location}: {text} USD per hour is absurd: at most {HIGHEST_USD_PER_HOUR:,.0f}{KEPT}"
+        )
     return value
 
 

@@ -176,22 +176,22 @@ class Description:
                 self.notes.append(to_one_line(self._fill_in(message, self._message_variables(message))))
         return {key: value for key, value in file.items() if value is not None}
 
-    def expand_layers(self, entries: list[Item], local: Locals) -> list[Item]:
+    def expand_layers(self, entries: list[Item], variables: Locals) -> list[Item]:
         """Expands a list of layers: evaluates conditions and expressions, and inserts blocks."""
         out: list[Item] = []
         for entry in entries:
             keys = dict(entry)
-            if "if" in keys and not self.evaluate_expression(keys.pop("if"), local):
+            if "if" in keys and not self.evaluate_expression(keys.pop("if"), variables):
                 continue
             if "use" in keys:
-                name = self.evaluate(keys.pop("use"), local)
-                inner = {**local, **{key: self.evaluate(value, local) for key, value in keys.items()}}
+                name = self.evaluate(keys.pop("use"), variables)
+                inner = {**variables, **{key: self.evaluate(value, variables) for key, value in keys.items()}}
                 with self._count_evaluation():
                     out += self.expand_layers(self._block_layers(name), inner)
             elif "block" in keys:
-                out += self._expand_repeated_block(keys, local)
+                out += self._expand_repeated_block(keys, variables)
             else:
-                item = {key: self.evaluate(value, local) for key, value in keys.items()}
+                item = {key: self.evaluate(value, variables) for key, value in keys.items()}
                 if "kind" in item:
                     kind = item.pop("kind")
                     if not isinstance(kind, str):
@@ -200,9 +200,9 @@ class Description:
                 out.append({key: value for key, value in item.items() if value not in (None, [])})
         return out
 
-    def _expand_repeated_block(self, use: Item, local: Locals) -> list[Item]:
+    def _expand_repeated_block(self, use: Item, variables: Locals) -> list[Item]:
         """Expands a repeated block into block uses, one for each run of equal repetitions."""
-        given = {key: self.evaluate(value, local) for key, value in use.items()}
+        given = {key: self.evaluate(value, variables) for key, value in use.items()}
         block, repeat, label = given.pop("block"), given.pop("repeat", None), given.pop("name", None)
         if not isinstance(label, str):
             raise self.error(f"{block}: name = {label!r:.60}; a repeated block needs a name")
@@ -212,7 +212,7 @@ class Description:
         for index in range(repeat):
             self.reads_index = False
             with self._count_evaluation():
-                layers = self.expand_layers(entries, {**local, **given, "i": index})
+                layers = self.expand_layers(entries, {**variables, **given, "i": index})
             variants.append(self._add_block(block, layers))
             if not self.reads_index:
                 variants *= repeat
@@ -238,34 +238,34 @@ class Description:
         layers: list[Item] = self.family.tables["blocks"][name]
         return layers
 
-    def evaluate(self, nested: Any, local: Locals) -> Any:
+    def evaluate(self, nested: Any, variables: Locals) -> Any:
         """Evaluates all expressions inside a value, also in nested lists and tables."""
         if isinstance(nested, str) and nested.startswith("= "):
-            return self.evaluate_expression(nested[2:], local)
+            return self.evaluate_expression(nested[2:], variables)
         if isinstance(nested, str):
-            return self._fill_in(nested, local)
+            return self._fill_in(nested, variables)
         if isinstance(nested, list):
-            return [value for entry in nested if (value := self.evaluate(entry, local)) is not None]
+            return [value for entry in nested if (value := self.evaluate(entry, variables)) is not None]
         if isinstance(nested, dict):
-            return {key: self.evaluate(entry, local) for key, entry in nested.items()}
+            return {key: self.evaluate(entry, variables) for key, entry in nested.items()}
         return nested
 
-    def evaluate_expression(self, text: str, local: Locals) -> Any:
+    def evaluate_expression(self, text: str, variables: Locals) -> Any:
         """Evaluates one expression; errors name the family's file."""
         try:
             with self._count_evaluation():
-                return evaluate_text(text, lambda name: self.look_up(name, local), self.functions)
+                return evaluate_text(text, lambda name: self.look_up(name, variables), self.functions)
         except ExpressionError as error:
             raise self.error(f"{self.family.path.name}: {error}") from None
 
-    def look_up(self, name: str, local: Locals) -> Any:
+    def look_up(self, name: str, variables: Locals) -> Any:
         """Value of a name: a variable of the used block, a derived value, or a key of config.json."""
-        if name in local:
+        if name in variables:
             self.reads_index |= name == "i"
-            return local[name]
+            return variables[name]
         tables = self.family.tables
         if name in tables["values"]:
-            return self.evaluate_expression(tables["values"][name], local)
+            return self.evaluate_expression(tables["values"][name], variables)
         if name not in tables["config"]:
             raise ExpressionError(f"nothing is called {name!r}")
         if name not in self.keys:
@@ -289,19 +289,21 @@ class Description:
         return {name: self.look_up(name, {}) for name in re.findall(r"\{(\w+)\}", message)}
 
     @staticmethod
-    def _fill_in(text: str, local: Locals) -> str:
+    def _fill_in(text: str, variables: Locals) -> str:
         """Fills a block's variables into a text; `{i}`, `{layer}` and the like stay."""
-        known = local.keys() - {"i"}
-        return re.sub(r"\{(\w+)\}", lambda name: str(local[name[1]]) if name[1] in known else name[0], text)
+        known = variables.keys() - {"i"}
+        return re.sub(
+            r"\{(\w+)\}", lambda name: str(variables[name[1]]) if name[1] in known else name[0], text
+        )
 
-    def activation_kind(self, word: str) -> str:
+    def activation_kind(self, name: str) -> str:
         """Layer kind of an activation: relu, gelu, silu, sigmoid or tanh; unknown ones count as gelu."""
-        known = word.lower()
+        known = name.lower()
         if "gelu" in known:
             return "gelu"
         if known in ACTIVATIONS:
             return ACTIVATIONS[known]
-        note = f"the activation {word[:40]!r} is not known and counted as gelu"
+        note = f"the activation {name[:40]!r} is not known and counted as gelu"
         if note not in self.notes:
             self.notes.append(note)
         return "gelu"

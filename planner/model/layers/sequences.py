@@ -134,18 +134,20 @@ def _attention_shape(layer: Layer) -> AttentionShape:
     return layer.detail
 
 
-def _is_flash(part: AttentionShape, flash: bool | None) -> bool:
+def _is_flash(attention: AttentionShape, flash: bool | None) -> bool:
     """Whether attention runs as one FlashAttention kernel; `flash` overrides the layer's setting."""
-    return part.flash if flash is None else flash
+    return attention.flash if flash is None else flash
 
 
-def _flash_work(layer: Layer, part: AttentionShape) -> Work:
+def _flash_work(layer: Layer, attention: AttentionShape) -> Work:
     """FLOPs and traffic of FlashAttention, whose backward pass recomputes scores."""
     queries, read, out = layer.output_shape[0], layer.input_elements, layer.output_elements
-    pairs = score_pair_count(part, queries) * part.heads
+    pairs = score_pair_count(attention, queries) * attention.heads
     nominal = 2.0 * layer.macs
-    scores = Matmul(queries, pairs / (queries * part.heads), part.head_size, part.heads, "times")
-    values = Matmul(queries, part.value_features, scores.columns, part.heads, "times")
+    scores = Matmul(
+        queries, pairs / (queries * attention.heads), attention.head_size, attention.heads, "times"
+    )
+    values = Matmul(queries, attention.value_features, scores.columns, attention.heads, "times")
     # Gradients of scores and of values are one product each; those of queries and of keys are as large as
     # the scores, which are recomputed.
     products = (scores, scores, scores, values, values)
@@ -156,14 +158,14 @@ def _flash_work(layer: Layer, part: AttentionShape) -> Work:
     )
 
 
-def _unfused_work(layer: Layer, part: AttentionShape) -> Work:
+def _unfused_work(layer: Layer, attention: AttentionShape) -> Work:
     """FLOPs and traffic of attention as separate kernels, which write scores to memory."""
     queries, read, out = layer.output_shape[0], layer.input_elements, layer.output_elements
-    square = queries * part.keys * part.heads
+    square = queries * attention.keys * attention.heads
     flops = 2.0 * layer.macs
-    scores = Matmul(queries, part.keys, part.head_size, part.heads, "times")
-    values = Matmul(queries, part.value_features, part.keys, part.heads, "times")
-    dropped = 1 if part.dropout else 0
+    scores = Matmul(queries, attention.keys, attention.head_size, attention.heads, "times")
+    values = Matmul(queries, attention.value_features, attention.keys, attention.heads, "times")
+    dropped = 1 if attention.dropout else 0
     once, twice = (2 + dropped) * square, (5 + 2 * dropped) * square
     products = (scores, scores, values, values)
     return Work(
@@ -323,9 +325,9 @@ class ChunkedLinear(Linear, frozen=True, kw_only=True):
         return ElementCounts(elements=read_elements, wide=2 * layer.output_elements // CHUNKS)
 
 
-def score_pair_count(part: AttentionShape, queries: int) -> float:
+def score_pair_count(attention: AttentionShape, queries: int) -> float:
     """Number of query-key pairs that one head of flash attention computes, masked ones excluded."""
-    keys = min(part.keys, part.window or part.keys)
-    if not part.causal:
+    keys = min(attention.keys, attention.window or attention.keys)
+    if not attention.causal:
         return queries * keys
     return queries * keys - keys * (keys - 1) / 2 if queries >= keys else queries * (keys - queries / 2)

@@ -98,13 +98,13 @@ def _adapter_layers(target: Layer, rank: int, has_dropout: bool) -> list[Layer]:
     inputs = target.input_elements // positions
     make = partial(Layer, block=target.block, scope=target.scope, launch_share=LAUNCH_SHARE)
 
-    def make_linear(matrix: str, reads: tuple[str, ...], inputs: int, outputs: int) -> Layer:
+    def make_linear(matrix: str, layer_inputs: tuple[str, ...], inputs: int, outputs: int) -> Layer:
         """Linear layer of the adapter matrix A or B."""
         weight = Tensor(f"{target.name}.lora_{matrix}.weight", (outputs, inputs))
         return make(
             f"{target.name}/lora_{matrix.lower()}",
             LINEAR,
-            reads,
+            layer_inputs,
             (*outer, outputs),
             (weight,),
             macs=positions * weight.elements,

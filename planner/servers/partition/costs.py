@@ -139,29 +139,30 @@ class StageChoice:
 
 
 def degree_pairs(workers: int) -> list[tuple[int, int]]:
-    """Pairs (P, R) to try: P R <= N_wr (C3) up to four workers, else P R = N_wr and (1, 1)."""
+    """Pairs (P, R) to try: all up to four workers, else (1, 1) and all with P R = N_wr."""
     up_to = range(1, workers + 1)
     if workers <= _ALL_DEGREES:
         return [(p, r) for p in up_to for r in up_to if p * r <= workers]
     return [(1, 1), *((p, workers // p) for p in up_to if workers % p == 0)]
 
 
-def stage_split(c: PaperConstants, stage: Stage, choice: StageChoice) -> Split:
+def stage_split(constants: PaperConstants, stage: Stage, choice: StageChoice) -> Split:
     """Compute seconds per sample of one stage, forward, backward and update (equations 5, 7, 8 and 9)."""
     part, threads = stage.largest_share(choice.partitions), choice.threads
     connections, neurons = stage.connections * part, stage.neurons * part
-    muladd = c.muladd_seconds(stage.working_set_bytes(choice.partitions, threads), threads)
-    slower = c.interference[threads - 1]
+    muladd = constants.muladd_seconds(stage.working_set_bytes(choice.partitions, threads), threads)
+    slower = constants.interference[threads - 1]
     return Split(
-        forward_compute_s=muladd * connections + slower * c.act_s * neurons,
+        forward_compute_s=muladd * connections + slower * constants.act_s * neurons,
         # where a stage is the first no error goes further down
-        backward_compute_s=muladd * (0.0 if stage.is_first else connections) + slower * c.err_s * neurons,
+        backward_compute_s=muladd * (0.0 if stage.is_first else connections)
+        + slower * constants.err_s * neurons,
         update_compute_s=muladd * connections if stage.weight_bytes else 0.0,
     ).scale_by(1.0 / choice.concurrency)
 
 
 def link_split(
-    c: PaperConstants, link: Link, traffic: Traffic, source: StageChoice, stage: StageChoice
+    constants: PaperConstants, link: Link, traffic: Traffic, source: StageChoice, stage: StageChoice
 ) -> Split:
     """Network seconds per sample between a source stage and this stage, forward and backward."""
 
@@ -169,7 +170,7 @@ def link_split(
         """Seconds to receive one stage's share of the elements, for this many messages per sample."""
         if messages <= 0:
             return 0.0
-        once = receive_s(c, share / messages * link.elements, choice.threads)
+        once = receive_s(constants, share / messages * link.elements, choice.threads)
         return messages * once / choice.concurrency
 
     return Split(
@@ -204,7 +205,7 @@ class PartitionProblem:
             for stage in self.stages
         ]
 
-    def _thread_counts(self, stage: Stage, p: int) -> list[int]:
+    def _thread_counts(self, stage: Stage, partitions: int) -> list[int]:
         """Thread counts worth trying: each trades compute time against network latency."""
         if self.threads is not None:
             return [self.threads]
@@ -212,7 +213,7 @@ class PartitionProblem:
         def select_counts() -> list[int]:
             """Pareto-optimal thread counts in compute time and latency."""
             counts = range(1, self.constants.threads + 1)
-            cost = {h: self._base_compute_s(stage, StageChoice(p, 1, h)) for h in counts}
+            cost = {h: self._base_compute_s(stage, StageChoice(partitions, 1, h)) for h in counts}
             wait = {h: self.constants.latency_s[h - 1] / h for h in counts}
             kept: list[int] = []
             for h in sorted(counts, key=lambda h: (cost[h], wait[h], -h)):
@@ -220,7 +221,7 @@ class PartitionProblem:
                     kept.append(h)
             return kept
 
-        return get_or_make(self.memory, ("threads", stage.signature, p), select_counts)
+        return get_or_make(self.memory, ("threads", stage.signature, partitions), select_counts)
 
     def _base_compute_s(self, stage: Stage, choice: StageChoice) -> float:
         """Compute seconds per sample of a choice, as if unreplicated. Memoized for all problems."""

@@ -179,19 +179,21 @@ class Split:
         return Split(*(part * factor for part in self.parts))
 
 
-def receive_s(c: PaperConstants, elements: float, threads: int) -> float:
+def receive_s(constants: PaperConstants, elements: float, threads: int) -> float:
     """Seconds for one thread to receive this many activations or errors (equation 6)."""
     if elements <= 0:
         return 0.0
-    return c.latency_s[threads - 1] + threads * elements * BYTES_PER_ELEMENT / c.nic_bytes_per_s
+    return (
+        constants.latency_s[threads - 1] + threads * elements * BYTES_PER_ELEMENT / constants.nic_bytes_per_s
+    )
 
 
-def reading_s_per_byte(c: PaperConstants, workers: int, servers: int, reading: float = 0.0) -> float:
+def reading_s_per_byte(constants: PaperConstants, workers: int, servers: int, reading: float = 0.0) -> float:
     """Seconds for a replica to read and parse one byte of weights (equations 10 and 11)."""
-    server = c.server_nic_bytes_per_s or c.nic_bytes_per_s
-    best = 1.0 / min(c.nic_bytes_per_s * workers, server * servers)
-    worst = 1.0 / min(c.nic_bytes_per_s * workers, server)
-    return best + reading * (worst - best) + c.parse_s_per_byte / workers
+    server = constants.server_nic_bytes_per_s or constants.nic_bytes_per_s
+    best = 1.0 / min(constants.nic_bytes_per_s * workers, server * servers)
+    worst = 1.0 / min(constants.nic_bytes_per_s * workers, server)
+    return best + reading * (worst - best) + constants.parse_s_per_byte / workers
 
 
 def worker_constants(hardware: Hardware, network: Network = "baseline") -> PaperConstants:

@@ -251,12 +251,12 @@ def _machines_error(request: PartitionRequest, devices: int = 1) -> Infeasible:
 
 
 def read_cost_s_per_byte(
-    c: PaperConstants, request: PartitionRequest, workers: int, replicas: int, servers: int
+    constants: PaperConstants, request: PartitionRequest, workers: int, replicas: int, servers: int
 ) -> float:
     """Seconds per sample that reading one byte of weights costs; replicas read in turn (equation 12)."""
     if not servers:
         return 0.0
-    return replicas * reading_s_per_byte(c, workers, servers, request.reading) / request.read_every
+    return replicas * reading_s_per_byte(constants, workers, servers, request.reading) / request.read_every
 
 
 def pareto_placements(problem: PartitionProblem, low: float, high: float) -> list[ReplicaPlacement]:

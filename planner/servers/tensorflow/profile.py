@@ -177,21 +177,21 @@ def _communicating_tasks(transfers: Mapping[str, RecordedTransfer]) -> set[Task 
     return {task_of(device) for t in transfers.values() for device in (t.source, t.target)}
 
 
-def _find_worker(where: str, transfers: Mapping[str, RecordedTransfer]) -> Task:
+def _find_worker(source: str, transfers: Mapping[str, RecordedTransfer]) -> Task:
     """The only worker among these transfers' tasks; raises BadInput if there are none or several."""
     named = _communicating_tasks(transfers)
     tasks = sorted(task for task in named if task is not None)
     if None in named:
-        raise BadInput(f"{where}: a transfer names no task; {RECORD}")
+        raise BadInput(f"{source}: a transfer names no task; {RECORD}")
     if any(task.number >= MAX_SERVERS for task in tasks):
-        raise BadInput(f"{where}: a transfer names a task above {MAX_SERVERS}; {RECORD}")
+        raise BadInput(f"{source}: a transfer names a task above {MAX_SERVERS}; {RECORD}")
     workers = [task for task in tasks if not task.is_server]
     if not any(task.is_server for task in tasks) or not workers:
         between = ", ".join(map(str, tasks)) or "unnamed tasks"
-        raise BadInput(f"{where}: transfers run between {between}; a job 'ps' and a worker are needed")
+        raise BadInput(f"{source}: transfers run between {between}; a job 'ps' and a worker are needed")
     if len(workers) > 1:
         raise BadInput(
-            f"{where}: records of several workers ({', '.join(map(str, workers))}); a profile is of one: "
+            f"{source}: records of several workers ({', '.join(map(str, workers))}); a profile is of one: "
             "record one worker, or set device filters for the servers and the worker itself"
         )
     return workers[0]
@@ -199,7 +199,7 @@ def _find_worker(where: str, transfers: Mapping[str, RecordedTransfer]) -> Task:
 
 def _assemble_profile(
     graph: dict[str, RecordedNode],
-    kept: dict[str, tuple[str, ...]],
+    op_deps: dict[str, tuple[str, ...]],
     transfers: dict[str, RecordedTransfer],
     steps: Sequence[Recording],
     *,
@@ -209,15 +209,15 @@ def _assemble_profile(
     **metadata: Any,
 ) -> Profile:
     """Builds the profile from the recorded spans of its ops, one row of durations per step."""
-    names = list(kept)
+    names = list(op_deps)
     index = {name: i for i, name in enumerate(names)}
-    tensors, tensor_of = match_variables(graph, kept)
+    tensors, tensor_of = match_variables(graph, op_deps)
     servers = 1 + max(
         task.number for task in _communicating_tasks(transfers) if task is not None and task.is_server
     )
     ops = []
     rounded = []
-    for name, deps in kept.items():
+    for name, deps in op_deps.items():
         node = graph[name]
         size = 0
         if node.edge:

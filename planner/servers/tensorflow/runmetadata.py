@@ -37,11 +37,11 @@ RECORD = (
 )
 
 
-def read_run_metadata(data: bytes, where: str, graph: bool = True) -> Recording:
+def read_run_metadata(data: bytes, source: str, graph: bool = True) -> Recording:
     """Reads one step from a serialized RunMetadata. `graph=False` skips the graph, equal in all steps."""
     if len(data) > MAX_BYTES:
-        raise BadInput(f"{where}: more than {format_bytes(MAX_BYTES)} for one step; {RECORD}")
-    recording = Recording(where)
+        raise BadInput(f"{source}: more than {format_bytes(MAX_BYTES)} for one step; {RECORD}")
+    recording = Recording(source)
     try:
         top = [
             (number, kind, a, b)
@@ -65,11 +65,12 @@ def read_run_metadata(data: bytes, where: str, graph: bool = True) -> Recording:
         recording.on_gpu.update(kernels)
     except WireError as error:
         raise BadInput(
-            f"{where}: a truncated file, or not a TensorFlow RunMetadata ({error}); copy it again or {RECORD}"
+            f"{source}: a truncated file, or not a TensorFlow RunMetadata ({error}); "
+            f"copy it again or {RECORD}"
         ) from error
     if not recording.ran and not recording.transfers and not recording.unnamed_transfers:
         raise BadInput(
-            f"{where}: a protobuf without step_stats: nothing was traced, or not RunMetadata; {RECORD}"
+            f"{source}: a protobuf without step_stats: nothing was traced, or not RunMetadata; {RECORD}"
         )
     return recording
 
@@ -107,7 +108,7 @@ def _read_device(
 
 
 def _read_node(
-    where: str, data: bytes, start: int, end: int, labels: bool
+    source: str, data: bytes, start: int, end: int, labels: bool
 ) -> tuple[str, str, int | None, RecordedSpan]:
     """Name, label, requested bytes and time span in one NodeExecStats message."""
     name = label = ""
@@ -133,7 +134,7 @@ def _read_node(
         end_us += _signed(values[OP_END_US])
     if end_us < start_us:
         raise BadInput(
-            f"{where}: {name!r} ends {start_us - end_us} us before it starts: the clock jumped while the "
+            f"{source}: {name!r} ends {start_us - end_us} us before it starts: the clock jumped while the "
             "step was recorded; record another step"
         )
     return name, label, size, RecordedSpan(start_us, end_us)

@@ -40,9 +40,9 @@ def _profile(case: Mapping[str, Any], hardware: str, servers: int = 1) -> Profil
     return profile_for(load_model(case["model"]), case["batch"], load_hardware(hardware), servers)
 
 
-def _bandwidth(given: Mapping[str, Any]) -> float:
+def _bandwidth(case: Mapping[str, Any]) -> float:
     """Application bandwidth in bytes per second on the case's link."""
-    return float(given["bandwidth_gbit_per_s"] * GBIT_BYTES_PER_S * GOODPUT)
+    return float(case["bandwidth_gbit_per_s"] * GBIT_BYTES_PER_S * GOODPUT)
 
 
 @PAPER.check()

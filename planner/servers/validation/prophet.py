@@ -103,9 +103,9 @@ def uniform_samples_per_s(model: str, batch: int, system: str, workers: int, gbi
     )
 
 
-def _table_samples_per_s(given: Mapping[str, Any], system: str, gbit_per_s: float) -> float:
+def _table_samples_per_s(table: Mapping[str, Any], system: str, gbit_per_s: float) -> float:
     """Throughput of one worker, in samples per second, at a table's model, batch and number of workers."""
-    return uniform_samples_per_s(given["model"], given["batch"], system, given["workers"], gbit_per_s)
+    return uniform_samples_per_s(table["model"], table["batch"], system, table["workers"], gbit_per_s)
 
 
 def _rate_row(

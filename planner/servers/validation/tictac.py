@@ -64,20 +64,20 @@ def measured_gains() -> tuple[Gains, ...]:
     return tuple(_measure_gains(given) for given in GIVEN["table"]["models"])
 
 
-def _measure_gains(given: dict[str, Any]) -> Gains:
+def _measure_gains(case: dict[str, Any]) -> Gains:
     """Simulates a model in training and inference under each order, and measures the gains."""
     there = GIVEN["gains"]
     server, bandwidth = (there[f"{who}_gbit_per_s"] * GBIT_BYTES_PER_S for who in ("server", "worker"))
     nodes = (Node(server, server), *[Node(bandwidth, bandwidth)] * there["workers"])
     cluster = Cluster(nodes, tuple(range(1, there["workers"] + 1)), (0,))
-    model, hardware = load_model(given["model"]), load_hardware(there["hardware"])
+    model, hardware = load_model(case["model"]), load_hardware(there["hardware"])
     by_name: dict[str, list[float]] = {"training": [], "inference": []}
     tac_over_tic, stragglers = 0.0, (0.0, 0.0)
     for workload, gain in by_name.items():
         training = workload == "training"
         mode: Mode = "sync" if training else "async"
         for factor in there["batch_factors"]:
-            profile = profile_for(model, int(given["batch"] * factor), hardware, training=training)
+            profile = profile_for(model, int(case["batch"] * factor), hardware, training=training)
             policies = {
                 name: schedule(profile, name, bandwidth_bytes_per_s=bandwidth).policy
                 for name in (("fifo", "tic", "tac") if training and factor == 1 else ("fifo", "tic"))
@@ -98,7 +98,7 @@ def _measure_gains(given: dict[str, Any]) -> Gains:
                 )
                 stragglers = _straggler_share(without), _straggler_share(ordered)
     training_gains, inference_gains = map(tuple, by_name.values())
-    return Gains(given["model"], given["ops"], training_gains, inference_gains, tac_over_tic, stragglers)
+    return Gains(case["model"], case["ops"], training_gains, inference_gains, tac_over_tic, stragglers)
 
 
 def _straggler_share(timeline: Timeline) -> float:
