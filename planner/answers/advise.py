@@ -123,7 +123,7 @@ def _change_options(plan: Plan, cases: Cases) -> Iterator[Option]:
 
 
 def _more_workers_options(plan: Plan, cases: Cases) -> Iterator[Option]:
-    """Yields the plan with full machines or one more; with a global batch, the next count that divides."""
+    """Yields the plan with full machines or one more machine; with a global batch, the next divisor."""
     step = max(plan.workers_per_machine, plan.mesh.size)
     following = (plan.workers // step + 1) * step
     counts = range(following, max(2 * plan.workers, following) + 1, step)

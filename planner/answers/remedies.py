@@ -142,7 +142,7 @@ def has_job_limits(request: Request) -> bool:
 def required_samples_per_s(
     cases: Cases, plans: Sequence[Plan], usd_per_useful_hour: Floats, *, confident: bool
 ) -> dict[str, Floats]:
-    """Samples per second that each plan needs to meet each limit, by the words for missing it.
+    """Throughput that each plan needs to meet each limit of the job, by the reason for missing it.
 
     `confident`: with the request's probability, in spite of interruptions.
     """

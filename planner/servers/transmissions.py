@@ -57,7 +57,7 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A recorded transfer."""
+    """A recorded transfer of one tensor, with its times of request and arrival."""
 
     op: int
     server: int
