@@ -12,7 +12,7 @@ from planner.answers.saturation import _advised_server_count, saturation_for
 from planner.errors import BadInput, Infeasible
 from planner.report.assumed import notes_of
 from planner.report.page import page_of
-from planner.report.saturation import saturation_sentence
+from planner.report.saturation import saturation_page, saturation_sentence
 from planner.search.request import Request
 from planner.search.simulations import gain
 from planner.simulator.cluster import COMPUTATION, ResourceKind
@@ -428,3 +428,20 @@ def test_saturation_machine_without_published_network_ends_at_its_devices() -> N
     assert answer.chosen.plan.workers == 4
     assert answer.saturation is not None
     assert answer.saturation.points[-1].workers == 8
+
+
+def test_saturation_single_device_has_the_speed_of_the_first_point() -> None:
+    asked = parse_request("bert-large", hardware="p4d.24xlarge", exchange="ddp", interval_width=0.05)
+    curve = saturation_for(asked, jobs=1, max_workers=32)
+    assert curve.baseline is not None
+    assert curve.points[0].workers == 1
+    assert curve.baseline.samples_per_s == curve.points[0].scored.samples_per_s
+
+
+def test_saturation_page_shows_the_gain_per_added_worker() -> None:
+    asked = parse_request("bert-large", hardware="p4d.24xlarge", exchange="ddp", interval_width=0.05)
+    curve = saturation_for(asked, jobs=1, max_workers=32)
+    rows = saturation_page(curve).tables[0].rows
+    for fewer, row in pairwise(rows):
+        gain = (row["tokens_per_s"] - fewer["tokens_per_s"]) / (row["workers"] - fewer["workers"])
+        assert row["_per_added_worker"] == pytest.approx(gain)

@@ -16,7 +16,12 @@ from planner.parallel.data.ddp import AllReduce
 from planner.parallel.mesh import Mesh
 from planner.report.assumed import brief_notes, notes_of
 from planner.report.page import page_of
-from planner.report.phrases import run_words, single_device_sentence, strategy_words
+from planner.report.phrases import (
+    run_words,
+    single_device_sentence,
+    strategy_words,
+    tied_plans_sentence,
+)
 from planner.report.recommend import _next_sentences
 from planner.search.scored import training_of
 from planner.search.space import Space
@@ -156,3 +161,17 @@ def test_input_assumption_is_stated(answer: Recommendation) -> None:
     documented = (Path(__file__).parents[2] / "docs/compute.md").read_text()
     assert f"{rate / 8:.0f} images/s per vCPU" in documented
     assert f"{rate:,.0f} images/s in published runs" in documented
+
+
+def test_tied_plans_sentence_states_why_the_choice_is_preferred(answer: Recommendation) -> None:
+    chosen = answer.chosen
+    assert chosen.error is not None
+    wider = replace(chosen, error=replace(chosen.error, q90=chosen.error.q90 + 0.2))
+    (rented, *more) = chosen.costs
+    larger = replace(chosen, costs=(replace(rented, count=rented.count + 1), *more))
+    assert tied_plans_sentence(chosen, []) == ""
+    assert tied_plans_sentence(chosen, [wider]).endswith("; preferred for its narrower range.")
+    assert tied_plans_sentence(chosen, [larger]).endswith("; preferred for fewer machines.")
+    both = tied_plans_sentence(chosen, [wider, larger])
+    assert both.endswith("; preferred for its narrower range and fewer machines.")
+    assert tied_plans_sentence(chosen, [chosen]).endswith("; preferred for its expected speed and cost.")
