@@ -33,7 +33,7 @@ def approximate_bytes(value: Any) -> int:
 
 
 def _has_size(value: Any) -> bool:
-    """Whether a value's size can be counted."""
+    """Whether the size of a value can be measured."""
     return hasattr(value, "nbytes") or isinstance(value, str | bytes | tuple | list | dict)
 
 

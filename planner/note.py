@@ -89,6 +89,6 @@ class Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut(Note):
-    """Machines that were left out for one reason."""
+    """Note on machines that were left out for one reason."""
 
     machines: tuple[str, ...]

@@ -123,7 +123,7 @@ def _change_options(plan: Plan, cases: Cases) -> Iterator[Option]:
 
 
 def _more_workers_options(plan: Plan, cases: Cases) -> Iterator[Option]:
-    """Yields the plan with full machines or one more machine; with a global batch, the next divisor."""
+    """Yields the plan on the next number of full machines; with a global batch, the next that divides it."""
     step = max(plan.workers_per_machine, plan.mesh.size)
     following = (plan.workers // step + 1) * step
     counts = range(following, max(2 * plan.workers, following) + 1, step)

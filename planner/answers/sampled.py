@@ -208,7 +208,7 @@ def open_study(storage: str | None, seed: int) -> Study:
         raise BadInput(f"cannot open the study {storage!r}: {str(error).splitlines()[0]}") from error
 
 
-def sample(
+def sample_plans(
     simulations: Simulations,
     *,
     trials: int = 500,
@@ -268,7 +268,7 @@ def recommend_sampled(
 ) -> Recommendation:
     """Recommends a plan from the trials of an optuna study."""
     request = simulations.request
-    outcome = sample(simulations, trials=trials, storage=study, progress=progress)
+    outcome = sample_plans(simulations, trials=trials, storage=study, progress=progress)
     scored = within_limits(outcome.scored, request)
     if not scored and outcome.partial:
         raise Interrupted(f"interrupted after {outcome.trials} trials, before one gave a plan")

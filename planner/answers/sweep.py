@@ -224,7 +224,7 @@ def _sample_requests(
     requests: list[Request], store: Store, pool: Executor, trials: int, progress: Progress
 ) -> SweepResult:
     """Runs one in-memory study per request, with its simulations in the store."""
-    from planner.answers.sampled import sample
+    from planner.answers.sampled import sample_plans
 
     models = [model_of(request) for request in requests]
     asked = [
@@ -237,7 +237,7 @@ def _sample_requests(
     partly = False
     for request, model in zip(requests, models, strict=True):
         simulations = StoredSimulations(Cases(request, model), pool, store)
-        outcome = sample(simulations, trials=trials, progress=progress)
+        outcome = sample_plans(simulations, trials=trials, progress=progress)
         rows.update({scored.plan.key: scored for scored in outcome.scored})
         dropped.update(outcome.dropped)
         if outcome.partial:

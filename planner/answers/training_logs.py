@@ -122,7 +122,7 @@ def _single_run(folder: Path, runs: list[Path]) -> Path:
 
 
 def _read_file(path: Path) -> TrainingLog:
-    """Reads a log file in the format that its name or first character tells."""
+    """Reads a log file; its name or first character tells the format."""
     if "tfevents" in path.name:
         return _read_tensorboard(path, [path])
     if path.suffix == ".wandb":

@@ -141,7 +141,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A repeated unit of the network, such as a transformer block: the grain of sharding and pipelines."""
+    """A repeated unit of the network, such as a transformer block, in which it is sharded and pipelined."""
 
     name: str
     layers: tuple[Layer, ...]

@@ -186,7 +186,7 @@ def test_sweeps_take_the_profiles_that_simulate_takes(tmp_path: Path) -> None:
 
 def test_sampled_space_is_the_enumerated_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Machines owned and other providers: what enumeration leaves out is never sampled, and the reverse."""
-    from planner.answers.sampled import sample
+    from planner.answers.sampled import sample_plans
     from planner.search.simulations import Simulations
 
     request = asked(
@@ -209,7 +209,7 @@ def test_sampled_space_is_the_enumerated_one(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("planner.answers.sampled._is_dominated", lambda *_: False)
     monkeypatch.setattr("planner.answers.sampled.ROUND", 400)
     monkeypatch.setattr(Simulations, "predict_all", predicted)
-    result = sample(simulations, trials=400)
+    result = sample_plans(simulations, trials=400)
     assert result.partial
     assert seen <= everything
     assert any("/c5n.large/" in key for key in seen)

@@ -184,7 +184,7 @@ def _time_factor(mean_s: float, interval_s: float, checkpoint_s: float, restart_
 
 @memoize
 def _published_classes() -> dict[tuple[str, str], str]:
-    """AWS's class of interruptions by (machine, region)."""
+    """AWS's interruption class, such as `<5%`, by (machine, region)."""
     path = shipped_folder("hardware") / "prices" / "interruptions.csv"
     with path.open(encoding="utf-8", newline="") as file:
         return {(row["machine"], row["region"]): row["share_of_month"] for row in csv.DictReader(file)}

@@ -53,13 +53,13 @@ Grows = Literal["rows", "depth", "times"]
 
 @dataclass(frozen=True, slots=True)
 class Matmul:
-    """`times` products of (rows x depth) by (depth x columns) per sample; a batch multiplies `grows`."""
+    """`times` products of (rows x depth) by (depth x columns) per sample."""
 
     rows: float
     columns: float
     depth: float
     times: float = 1
-    grows: Grows = "rows"
+    grows: Grows = "rows"  # dimension that is multiplied by the batch
 
     @property
     def flops(self) -> float:

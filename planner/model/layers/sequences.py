@@ -314,6 +314,7 @@ class FusedCrossEntropy(ChunkedCrossEntropy, frozen=True, kw_only=True):
 
     @classmethod
     def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> ElementCounts:
+        """One log-sum-exp per position."""
         return ElementCounts(wide=position_count(layer))
 
 
@@ -322,6 +323,7 @@ class ChunkedLinear(Linear, frozen=True, kw_only=True):
 
     @classmethod
     def live_gradients(cls, layer: Layer, read_elements: int) -> ElementCounts:
+        """Elements of the input's gradient, and of one chunk of logits with its gradient."""
         return ElementCounts(elements=read_elements, wide=2 * layer.output_elements // CHUNKS)
 
 

@@ -62,7 +62,7 @@ def _build_for_length(source: TomlSource, file: File, name: str, tokens: int | N
 
 
 def _input_shapes(source: TomlSource, file: File, tokens: int | None) -> dict[str, Shape]:
-    """Shapes of the network's inputs by name; the length of a translation grows with that of the text."""
+    """Shapes of the network's inputs by name; the length of targets scales with that of the text."""
     more = {name: tuple(shape) for name, shape in file.inputs.items()}
     if file.input is None and file.sequence_length is None:
         raise source.error("the key 'input' is missing; a network over text has 'sequence_length' instead")

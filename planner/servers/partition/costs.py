@@ -128,7 +128,7 @@ class StageChoice:
     threads: int
 
     @property
-    def pair(self) -> tuple[int, int]:
+    def degrees(self) -> tuple[int, int]:
         """Degrees (P, R): partitions and replications."""
         return self.partitions, self.replications
 
@@ -224,7 +224,7 @@ class PartitionProblem:
         return get_or_make(self.memory, ("threads", stage.signature, partitions), select_counts)
 
     def _base_compute_s(self, stage: Stage, choice: StageChoice) -> float:
-        """Compute seconds per sample of a choice, as if unreplicated. Memoized for all problems."""
+        """Compute seconds per sample of a choice without replication; memoized for all problems."""
         alone = StageChoice(choice.partitions, 1, choice.threads)
         key = ("compute", stage.signature, choice.partitions, choice.threads)
         return get_or_make(self.memory, key, lambda: stage_split(self.constants, stage, alone).compute_s)
@@ -256,7 +256,7 @@ class PartitionProblem:
     def read_bytes(self) -> list[Table]:
         """Weight bytes that a replica reads: for each stage an array over its choices."""
         return [
-            np.array([stage.read_bytes(*choice.pair) for choice in options])
+            np.array([stage.read_bytes(*choice.degrees) for choice in options])
             for stage, options in zip(self.stages, self.choices, strict=True)
         ]
 
@@ -278,8 +278,9 @@ class PartitionProblem:
         self, link: Link, source_choices: Sequence[StageChoice], stage_choices: Sequence[StageChoice]
     ) -> Table:
         """Network seconds per sample of a link, for every pair of choices of its two stages."""
+        geometry = link.geometry
         traffic = np.array(
-            [[best_traffic(link.geometry, a.pair, b.pair) for b in stage_choices] for a in source_choices]
+            [[best_traffic(geometry, a.degrees, b.degrees) for b in stage_choices] for a in source_choices]
         )
         per_element = BYTES_PER_ELEMENT * link.elements / self.constants.nic_bytes_per_s
         latency = np.array(self.constants.latency_s)
@@ -358,10 +359,11 @@ def place_segments(problem: PartitionProblem, states: Sequence[int]) -> ReplicaP
     for at, (stage, choice) in enumerate(zip(problem.stages, choices, strict=True)):
         split = problem.compute_split(at, choice)
         sources = [choices[link.source] for link in stage.links]
-        if len(sources) == 1 and sources[0].pair == choice.pair:  # every segment stays where its source is
+        # If its source has the same degrees, every segment stays where its source is.
+        if len(sources) == 1 and sources[0].degrees == choice.degrees:
             link = stage.links[0]
             place = placements[link.source]
-            traffic = best_traffic(link.geometry, choice.pair, choice.pair)
+            traffic = best_traffic(link.geometry, choice.degrees, choice.degrees)
             split += link_split(c, link, traffic, sources[0], choice)
         elif sources:
             maps = [
@@ -372,12 +374,12 @@ def place_segments(problem: PartitionProblem, states: Sequence[int]) -> ReplicaP
                 (overlap * link.elements, placements[link.source])
                 for link, overlap in zip(stage.links, maps, strict=True)
             ]
-            place = best_placement(problem.workers, *choice.pair, pulls)
+            place = best_placement(problem.workers, *choice.degrees, pulls)
             for link, source, overlap in zip(stage.links, sources, maps, strict=True):
                 traffic = traffic_between(overlap, placements[link.source], place)
                 split += link_split(c, link, traffic, source, choice)
         else:
-            place = default_placement(*choice.pair)
+            place = default_placement(*choice.degrees)
         placements.append(place)
         splits.append(split)
     least, read = problem.sample_s_and_read_bytes(states)

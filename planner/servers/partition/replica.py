@@ -125,7 +125,7 @@ def _build_span(problem: PartitionProblem, solution: ReplicaPlacement, samples: 
         workers=problem.workers,
         samples=samples,
         stages=problem.stages,
-        cuts=tuple(choice.pair for choice in solution.choices),
+        cuts=tuple(choice.degrees for choice in solution.choices),
         forward_s=tuple(split.forward_network_s * samples for split in solution.splits),
         backward_s=tuple(split.backward_network_s * samples for split in solution.splits),
         busy_s=solution.sample_s * samples,

@@ -90,7 +90,7 @@ class Stage:
         return math.ceil(self.rows / partitions) / self.rows
 
     def read_bytes(self, partitions: int, replications: int) -> float:
-        """Weight bytes that a replica reads: stripes read the whole kernel, feature groups their part."""
+        """Weight bytes that a replica reads: row partitions read all, feature partitions their part."""
         copies = replications if self.dense else partitions * replications
         return float(self.weight_bytes * copies)
 
@@ -123,7 +123,7 @@ def stages_of(model: Model) -> tuple[Stage, ...]:
 
 
 def _row_count(layer: Layer) -> int:
-    """Rows a layer can be cut into: those of its image, else its features."""
+    """Number of rows that a layer can be cut into: those of its image, else its features."""
     return layer.output_shape[0] if len(layer.output_shape) == 3 else layer.output_elements
 
 
@@ -264,7 +264,7 @@ def best_placement(
 
 
 def _assign_columns(gain: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
-    """Assigns a different column to each row so that the total gain is largest.
+    """Solves a linear assignment problem: a different column for each row, with the largest total gain.
 
     Small cases are tried exhaustively, which is faster than loading scipy.
     """

@@ -69,7 +69,7 @@ def layer_costs(
         """Cost of the replica with the layer at these (partitions, replications)."""
         problem = PartitionProblem(stages, constants, workers)
         options = problem.choices[names.index(layer)]
-        options[:] = [choice for choice in options if choice.pair == pair]
+        options[:] = [choice for choice in options if choice.degrees == pair]
         best = place_segments(problem, minimise(problem.order, problem.factors(price))[1])
         reading_s = price * best.read_bytes
         return LayerCost(best.sample_s + reading_s, best.split.network_s, reading_s)
@@ -145,7 +145,7 @@ def check_spread(section: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def check_ranking(section: Section) -> Iterator[Row]:
-    """Compares the ranking of fixed configurations, and reading as its cause."""
+    """Compares the ranking of fixed configurations, and checks that weight reads explain it."""
     given = section.figures
     two, first = (best_plan(SMALL, HARDWARE, given[which]) for which in ("faster", "slower"))
     saved_s, ahead_s = first.split.reading_s - two.split.reading_s, first.epoch_s - two.epoch_s

@@ -144,7 +144,7 @@ def test_no_reading_of_the_paper_with_dearer_weights_lets_copies_win() -> None:
 def test_layer_alone_costs_what_it_costs_in_the_search() -> None:
     ours = copy_readings("imagenet22k-adam", CLUSTER, "fc2", (4, 4, 4))[0]
     best = best_plan("imagenet22k-adam", CLUSTER, (4, 4, 4)).spread
-    assert best.choices[-1].pair == (4, 1)
+    assert best.choices[-1].degrees == (4, 1)
     split = best.splits[-1]
     assert ours.partitioned_s[0] == pytest.approx(split.compute_s)
     assert ours.partitioned_s[1] == pytest.approx(split.network_s)

@@ -86,7 +86,7 @@ def test_agrees_with_brute_force(seed: int) -> None:
     workers = rng.choice((2, 3))
     problem = PartitionProblem(stages, c, workers)
     options = [
-        [(p, r, h) for p, r in {ch.pair for ch in chosen} for h in range(1, c.threads + 1)]
+        [(p, r, h) for p, r in {ch.degrees for ch in chosen} for h in range(1, c.threads + 1)]
         for chosen in problem.choices
     ]
     if np.prod([len(o) for o in options]) > 20_000:
