@@ -159,13 +159,13 @@ def _load_from_file(path: Path, machine_name: str) -> Hardware:
 
 
 def _known_entries() -> Entries:
-    """Entries of the user's current folders and the catalog."""
+    """Hardware file entries of the user's current folders and the catalog."""
     return _entries(user_folders())
 
 
 @memoize
 def _entries(folders: tuple[Path, ...]) -> Entries:
-    """Entries of all files in these user folders, earlier ones first, then in the catalog; cached."""
+    """Hardware file entries of these user folders, earlier ones first, then of the catalog; cached."""
     entries = Entries()
     for folder in folders:
         if not folder.is_dir():
@@ -205,7 +205,7 @@ def catalog_device_name(alias: str, memory_gb: str = "") -> str:
 
 
 def is_machine_name(name: str) -> bool:
-    """Whether words name a machine of the catalog or a hardware file."""
+    """Whether a name is that of a machine of the catalog or of a hardware file."""
     return name in hardware_names() or ".toml" in name  # names of devices may hold a slash
 
 

@@ -184,7 +184,7 @@ Lowering = Callable[[_OnnxGraph, Any, list[Value], str], Value | None]
 
 
 def _lower_conv(state: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
-    """Adds a convolution for a Conv node; None if its weight is no parameter."""
+    """Adds a convolution for a Conv node; None if its weight is not a parameter."""
     given, out = state.weight_input(node, 1), state.sample_shape(node.output[0])
     if given is None or given[2] or len(given[1]) != 4 or len(out) != 3:
         return None
@@ -201,7 +201,7 @@ def _lower_conv(state: _OnnxGraph, node: Any, data: list[Value], name: str) -> V
 
 
 def _lower_gemm(state: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
-    """Adds a linear layer for a Gemm node; None if its weight is no parameter."""
+    """Adds a linear layer for a Gemm node; None if its weight is not a parameter."""
     given = state.weight_input(node, 1)
     if given is None or len(given[1]) != 2:
         return None

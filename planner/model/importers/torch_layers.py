@@ -28,7 +28,7 @@ from planner.model.layers.sequences import Attention, ClassToken, CrossEntropy, 
 
 
 def _lower_conv2d(state: Lowering, node: Any, data: list[Value]) -> Value | None:
-    """Adds a convolution; None if its weight is no unchanged parameter."""
+    """Adds a convolution; None if its weight is not an unchanged parameter."""
     weight, out = state.argument_value(node.args[1]), state.sample_shape(node)
     if not isinstance(weight, ParameterValue) or not weight.plain or len(out) != 3:
         return None
@@ -121,7 +121,7 @@ def _lower_grouped_product(state: Lowering, node: Any, data: list[Value]) -> Val
 
 
 def _lower_embedding(state: Lowering, node: Any, data: list[Value]) -> Value | None:
-    """Adds an embedding; None if its table is no parameter."""
+    """Adds an embedding; None if its table is not a parameter."""
     weight = state.argument_value(node.args[0])
     if not isinstance(weight, ParameterValue):
         return None

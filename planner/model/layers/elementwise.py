@@ -195,7 +195,7 @@ class RmsNorm(_PositionNorm, frozen=True, kw_only=True):
 
 
 class Add(Kind, frozen=True, kw_only=True):
-    """A sum of branches; backward it sums gradients where its shortcut branches off."""
+    """Sum of branches; the backward pass sums gradients where its shortcut branches off."""
 
     add: Names
 

@@ -81,6 +81,8 @@ def product_work(product: Matmul, layer: Layer) -> Work:
 
 
 class _ConvolutionKind(_MatmulKind, frozen=True):
+    """A kind whose filters slide over an image or a sequence."""
+
     bias: bool = False  # added by the same kernel; a bias that is a layer of its own stands in `then`
 
     kernel_kind = CONV
@@ -208,6 +210,7 @@ class _FullyConnected(_MatmulKind, frozen=True):
     def shard(
         cls, layer: Layer, degree: int, *, input_sharded: bool, output_may_shard: bool, sequence: bool
     ) -> LayerShard:
+        """Row-parallel shard of a layer with sharded input, else column-parallel if possible."""
         tensors = shard_tensors(layer.tensors, degree)
         if input_sharded:
             inputs, macs = layer.input_elements // degree, layer.macs // degree

@@ -359,8 +359,7 @@ def place_segments(problem: PartitionProblem, states: Sequence[int]) -> ReplicaP
     for at, (stage, choice) in enumerate(zip(problem.stages, choices, strict=True)):
         split = problem.compute_split(at, choice)
         sources = [choices[link.source] for link in stage.links]
-        # If its source has the same degrees, every segment stays where its source is.
-        if len(sources) == 1 and sources[0].degrees == choice.degrees:
+        if len(sources) == 1 and sources[0].degrees == choice.degrees:  # segments stay with their sources
             link = stage.links[0]
             place = placements[link.source]
             traffic = best_traffic(link.geometry, choice.degrees, choice.degrees)

@@ -126,12 +126,12 @@ def _read_node(
                 label = decode_text(data, a, b)
             elif number == OUTPUT and kind == BYTES and name == "RecvTensor" and size is None:
                 size = _requested_bytes(data, a, b)
-    start_us = end_us = _signed(values[ALL_START_US])
+    start_us = end_us = _to_signed(values[ALL_START_US])
     if name == "RecvTensor":
-        end_us += _signed(values[ALL_END_US])
+        end_us += _to_signed(values[ALL_END_US])
     else:
-        start_us += _signed(values[OP_START_US])
-        end_us += _signed(values[OP_END_US])
+        start_us += _to_signed(values[OP_START_US])
+        end_us += _to_signed(values[OP_END_US])
     if end_us < start_us:
         raise BadInput(
             f"{source}: {name!r} ends {start_us - end_us} us before it starts: the clock jumped while the "
@@ -140,7 +140,7 @@ def _read_node(
     return name, label, size, RecordedSpan(start_us, end_us)
 
 
-def _signed(value: int) -> int:
+def _to_signed(value: int) -> int:
     """Reinterprets an unsigned 64-bit varint as a signed integer."""
     return value - 2**64 if value >= 2**63 else value
 
