@@ -7,20 +7,20 @@
    spend with probability `confidence`.
 3. Expected cost per sample is price / speed * exp(sigma^2 / 2): what is uncertain costs more than its
    median.
-4. `balanced` starts from the lowest expected cost per sample and moves to a faster plan while the step
-   gains at least 5% and its extra samples cost at most 1 / `min_marginal_efficiency` times the lowest cost
-   (or the plan costs at most 1% more per sample). That is the plan with the highest net value: speed *
-   (highest price worth paying per sample) - price.
-5. `cheapest` takes the lowest expected cost, and a plan 5% faster for at most 1% more; `fastest` the
-   highest speed.
-6. Better means more of what the objective maximizes: net value, low cost or speed. A plan may replace the
-   choice of rule 4 or 5 if it is neither worse nor more expensive than that with 75% probability, no plan is
-   better than it with 75% probability, its extra samples cost no more than rule 4 allows, and it is not
-   outdone: no plan of similar certainty is 5% faster for at most 1% more per sample, or 5% faster with 90%
-   probability at a cost that rule 4 allows.
-7. Of the choice and these plans the narrowest range wins, then the fewest machines if their extra samples
-   cost no more than rule 4 allows.
-8. Two plans are tied if neither is better or cheaper per sample with 75% probability, nor faster with 90%.
+4. First choice. A faster plan is worth its cost if its extra samples cost at most
+   1 / `min_marginal_efficiency` times the lowest cost, or if it costs at most 1% more per sample. `balanced`
+   starts from the lowest expected cost and moves to plans that are at least 5% faster and worth their cost.
+   That is the plan with the highest net value: speed * (highest price worth paying per sample) - price.
+   `cheapest` takes the lowest expected cost, and a plan 5% faster for at most 1% more; `fastest` the highest
+   speed.
+5. Substitutes. Better means more of what the objective maximizes: net value, low cost or speed. A plan may
+   replace the first choice if it is less than 75% likely to be worse and less than 75% likely to cost more
+   per sample, no plan is 75% likely to be better than it, it is worth its cost beside the cheapest plan, and
+   it is not outdone: no plan of similar certainty is 5% faster for at most 1% more per sample, or 5% faster,
+   90% likely to be faster and worth its cost.
+6. Winner. Of the first choice and its substitutes the narrowest range wins, then the fewest machines if they
+   are worth their cost beside the first choice.
+7. Two plans are tied if neither is 75% likely to be better or cheaper per sample, nor 90% likely to be faster.
 """
 
 from __future__ import annotations
