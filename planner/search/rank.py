@@ -20,7 +20,8 @@
    90% likely to be faster and worth its cost.
 6. Winner. Of the first choice and its substitutes the narrowest range wins, then the fewest machines if they
    are worth their cost beside the first choice.
-7. Two plans are tied if neither is 75% likely to be better or cheaper per sample, nor 90% likely to be faster.
+7. Two plans are tied if neither is 75% likely to be better or cheaper per sample, nor 90% likely to be
+   faster.
 """
 
 from __future__ import annotations
