@@ -50,7 +50,7 @@ from planner.answers.saturation import saturation_for
 from planner.errors import PlannerError
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
-from planner.search.measured import load
+from planner.search.measured import load_runs
 from planner.search.objectives import discounts, least_gain, setup_effort
 from planner.search.rank import (
     LEAST_GAIN,
@@ -61,7 +61,7 @@ from planner.search.rank import (
     Contenders,
 )
 from planner.search.request import Request, model_of
-from planner.search.scored import ScoredPlan, within_limits
+from planner.search.scored import ScoredPlan, plans_within_limits
 from planner.search.simulations import Simulations, cautious_interval, executor_of, half_width
 from planner.search.sizes import dividing_batches
 
@@ -194,7 +194,7 @@ def broken_choice(answer: Recommendation) -> Iterator[Violation]:
     a law are simulated here."""
     request, chosen = answer.request, answer.chosen
     known = {plan.plan.key: plan for plan in [*answer.everything, *suspects(answer)]}
-    plans = within_limits(list(known.values()), request)
+    plans = plans_within_limits(list(known.values()), request)
     if chosen.plan.key not in {plan.plan.key for plan in plans}:
         yield "faster", f"the choice {words(chosen)} is not among the feasible plans"
         return
@@ -204,8 +204,10 @@ def broken_choice(answer: Recommendation) -> Iterator[Violation]:
     here = next(i for i, plan in enumerate(plans) if plan.plan.key == chosen.plan.key)
     best, tied, score = candidates[here], set(rule.tied_with(here)), rule.score_better(here)
     tied_with_best = set(rule.tied_with(rule.best))
-    outdoing = {
-        i for i in rule.outdoing(here) if least_gain(*map(setup_effort, (chosen.plan, plans[i].plan))) == 1
+    outdoing_plans = {
+        i
+        for i in rule.outdoing_plans(here)
+        if least_gain(*map(setup_effort, (chosen.plan, plans[i].plan))) == 1
     }
     for i, other in enumerate(candidates):
         gain, cost = rule.speed[i] / rule.speed[here] - 1, rule.cost[i] / max(rule.cost[here], 1e-300) - 1
@@ -214,7 +216,7 @@ def broken_choice(answer: Recommendation) -> Iterator[Violation]:
         if gain >= max(LEAST_GAIN, more_setup) + SLACK and cost <= NEGLIGIBLE_COST - SLACK:
             if abs(score[i]) >= TIED_SCORE + SLACK or wider < MUCH_WIDER - SLACK:
                 yield "faster", f"{words(plans[i])} is {gain:.1%} faster at {cost:+.1%} than {words(chosen)}"
-        elif gain >= LEAST_GAIN + SLACK and i in outdoing and wider < MUCH_WIDER - SLACK:
+        elif gain >= LEAST_GAIN + SLACK and i in outdoing_plans and wider < MUCH_WIDER - SLACK:
             yield "marginal", f"{words(plans[i])} is worth its cost beside {words(chosen)}"
         elif i in tied and wider < -SAME_WIDTH - SLACK and i in tied_with_best and rule.may_win_tie(i):
             yield "certain", f"{words(plans[i])} is tied with {words(chosen)} and more certain"
@@ -244,7 +246,7 @@ def suspects(answer: Recommendation) -> list[ScoredPlan]:
     """Plans that were pruned, and could break a law if they were as fast as they may be: simulated in full,
     after a glance at what their bounds allow."""
     request, chosen = answer.request, answer.chosen
-    cases = Cases(request, model_of(request), load())
+    cases = Cases(request, model_of(request), load_runs())
     ceilings = {plan: bound for plan, _, bound in answer.bounded}
     ceilings |= {
         plan.plan: min(plan.bound_samples_per_s, plan.samples_per_s + 2 * half_width(plan.prediction))
@@ -260,7 +262,7 @@ def suspects(answer: Recommendation) -> list[ScoredPlan]:
                 for plan, score in zip(picked, scores, strict=True)
             }
             picked = dangerous({plan: ceilings[plan] for plan in picked}, chosen, cases)
-        return simulations.scored(picked)
+        return simulations.score_plans(picked)
 
 
 def dangerous(ceilings: dict[Plan, float], chosen: ScoredPlan, cases: Cases) -> list[Plan]:

@@ -157,7 +157,7 @@ def space_figures(request: Request, pool: ThreadPoolExecutor) -> dict[str, Any]:
     for rung, every in rungs:
         some = picked[::every]
         for plan, entry in zip(some, simulations.predict_all(some, rung), strict=True):
-            scored = cases.scored(plan, entry)
+            scored = cases.score_plan(plan, entry)
             out["figures"][f"{plan.key} {rung}"] = {
                 "seed": plan.simulation_seed(request.seed),
                 "bound": cases.bound(plan),

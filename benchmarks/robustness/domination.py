@@ -116,7 +116,7 @@ def plain(answer: ScoredPlan, cases: Cases) -> Iterator[ScoredPlan]:
             or cases.feasibility.out_of_memory(changed) is not None
         ):
             continue
-        yield cases.scored(changed, cases.predict(changed))
+        yield cases.score_plan(changed, cases.predict(changed))
 
 
 def worse(answer: ScoredPlan, other: ScoredPlan, objective: Objective) -> bool:

@@ -249,11 +249,11 @@ def _known_answer() -> Any:
 
 def _measured(path: Path) -> Any:
     """Read the factors of the user's own runs."""
-    from planner.search.measured import FILE, REACHES, factor_for, load
+    from planner.search.measured import FILE, REACHES, factor_for, load_runs
 
     path.replace(path.parent / FILE)
     with environment("PLANNER_HOME", path.parent):
-        runs = load()
+        runs = load_runs()
     return [
         factor_for(runs, device, reach) for device in {run.device for run in runs[:50]} for reach in REACHES
     ]

@@ -74,7 +74,7 @@ def _clearly_faster_changes(
     chosen: ScoredPlan, options: list[Option], simulations: Simulations
 ) -> list[Change]:
     """Simulates changes and returns the clearly faster ones, sorted by cost per sample and effort."""
-    trials = simulations.scored([option.plan for option in options], "trial")
+    trials = simulations.score_plans([option.plan for option in options], "trial")
     by_plan = {scored.plan: scored for scored in trials}
     now = chosen.samples_per_s
     unclear = [
@@ -82,7 +82,7 @@ def _clearly_faster_changes(
         for scored in trials
         if is_within_error(scored.samples_per_s - now * (1 + WORTH), scored.prediction, chosen.prediction)
     ]
-    by_plan |= {scored.plan: scored for scored in simulations.scored(unclear)}
+    by_plan |= {scored.plan: scored for scored in simulations.score_plans(unclear)}
     budget = simulations.request.budget_usd_per_hour or np.inf
     ranked: list[tuple[float, str, Change]] = []
     for option in options:

@@ -15,8 +15,8 @@ from planner.hardware.prices.cost import price_age_note
 from planner.model import Experts
 from planner.note import Fact, Note, Topic, fact
 from planner.parallel.plan import Plan, flow_limit_bytes_per_s, network_figure
-from planner.search.cases import Cases, decoded_per_vcpu
-from planner.search.feasibility import offloaded
+from planner.search.cases import Cases, decode_rate_per_vcpu
+from planner.search.feasibility import offload_fact
 from planner.search.machines import own_machine_facts
 from planner.search.request import Request
 from planner.search.scored import usual_job
@@ -40,7 +40,7 @@ def assumptions(plans: Iterable[Plan], cases: Cases, *, searched: bool = False) 
         *_price_facts(plans, kinds, cases),
         *_network_facts(kinds, request),
         *_compute_facts(plans, cases),
-        *[fact for plan in plans[:1] if (fact := offloaded(plan, cases.model, cases.site(plan)))],
+        *[fact for plan in plans[:1] if (fact := offload_fact(plan, cases.model, cases.site(plan)))],
         *_batch_facts(plans, cases, searched=searched),
         *_input_facts(kinds, cases),
         *_correction_facts(plans, cases),
@@ -124,7 +124,7 @@ def _spot_machine_names(plans: list[Plan], cases: Cases) -> set[str]:
     """Names of the machines that the plans rent on the spot market."""
     if not cases.request.spot:
         return set()
-    spot = [plan for plan in plans if cases.paid(plan).spot is not None]
+    spot = [plan for plan in plans if cases.rental_cost(plan).spot is not None]
     return {rented.machine for plan in spot for rented in plan.rented(cases.market)}
 
 
@@ -132,10 +132,10 @@ def _spot_facts(plans: list[Plan], cases: Cases) -> list[Fact]:
     """The interruptions that were counted, and the plans that stay on demand."""
     if not cases.request.spot or not plans:
         return []
-    first = cases.paid(plans[0])
+    first = cases.rental_cost(plans[0])
     refused = f"{plans[0].machines_text} on demand: {first.refused}"
     counted = refused if first.spot is None else first.spot.words
-    others = [plan.machines_text for plan in plans[1:] if cases.paid(plan).spot is None]
+    others = [plan.machines_text for plan in plans[1:] if cases.rental_cost(plan).spot is None]
     return [fact("spot", first=counted, on_demand=others)]
 
 
@@ -203,7 +203,7 @@ def _input_facts(machines: list[Hardware], cases: Cases) -> list[Fact]:
     """The rate at which the machines' CPUs decode input."""
     if cases.request.profile is not None:
         return []
-    rate = decoded_per_vcpu(cases.request, cases.model)
+    rate = decode_rate_per_vcpu(cases.request, cases.model)
     if isinf(rate):
         return [fact("input-keeps-up")]
     if unknown := [kind.name for kind in machines if kind.vcpus is None]:
@@ -217,7 +217,7 @@ def _correction_facts(plans: list[Plan], cases: Cases) -> list[Fact]:
     corrected = {
         (cases.market.find_machine(plan.machine).device.name, factor.words)
         for plan in plans
-        if (factor := cases.factor(plan)) is not None
+        if (factor := cases.correction_factor(plan)) is not None
     }
     return [fact("corrected", device=device, factor=words) for device, words in sorted(corrected)]
 

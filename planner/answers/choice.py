@@ -23,10 +23,10 @@ from planner.parallel.plan import Plan
 from planner.search.feasibility import has_machines
 from planner.search.flag_values import MOST_WORKERS
 from planner.search.objectives import Contest, discounts
-from planner.search.race import Evaluate, Floats, Outcome, front
+from planner.search.race import Evaluate, Floats, Outcome, pareto_front
 from planner.search.rank import Contenders, rank
 from planner.search.request import Request
-from planner.search.scored import Candidate, ScoredPlan, within_limits
+from planner.search.scored import Candidate, ScoredPlan, plans_within_limits
 from planner.search.simulations import Simulations, cautious_interval
 from planner.search.sizes import with_micro_batches
 from planner.simulator.statistics import Prediction
@@ -66,7 +66,7 @@ def choose(scored: Sequence[ScoredPlan], request: Request) -> Decision:
     cheapest = min((ranking.cheapest, chosen), key=lambda i: scored[i].usd_per_million_samples)
     fastest = max((ranking.fastest, chosen), key=lambda i: scored[i].samples_per_s)
     named = {"recommended": chosen, "cheapest": cheapest, "fastest": fastest}
-    shown = {*front(speed, cost), *by_machine.values(), *named.values()}
+    shown = {*pareto_front(speed, cost), *by_machine.values(), *named.values()}
     marked = {i: replace(scored[i], marks=tuple(name for name, j in named.items() if i == j)) for i in shown}
     best_tied: dict[str, int] = {}  # one per machine: the others are neighbours of these
     for i in sorted(ranking.tied, key=lambda i: -speed[i]):
@@ -108,8 +108,8 @@ def _feasible_candidate(cases: Cases, plan: Plan, prediction: Prediction) -> Can
     """Input of the decision rule for a simulated plan; None if it misses a limit."""
     if prediction.samples_per_s <= 0:
         return None
-    scored = cases.scored(plan, prediction)
-    if not within_limits([scored], cases.request):
+    scored = cases.score_plan(plan, prediction)
+    if not plans_within_limits([scored], cases.request):
         return None
     return scored.candidate(float(discounts([plan], cases.request)[0]))
 
@@ -159,7 +159,7 @@ def fp32_variant(chosen: ScoredPlan, simulations: Simulations) -> ScoredPlan | N
     smaller = (with_micro_batches(plan, 2**k) for k in range(plan.batch.bit_length()))
     possible = simulations.cases.feasibility.is_possible
     held = next((other for other in smaller if other is not None and possible(other)), None)
-    return None if held is None else simulations.scored([held], "trial")[0]
+    return None if held is None else simulations.score_plans([held], "trial")[0]
 
 
 def changes_and_saturation(
@@ -184,7 +184,7 @@ def changes_and_saturation(
 
 def count_unfinished(outcome: Outcome, plans: Sequence[Plan], simulations: Simulations) -> None:
     """Adds the results of unfinished simulations so far to an interrupted outcome."""
-    found = {i: simulations.known(plan) for i, plan in enumerate(plans)}
+    found = {i: simulations.longest_prediction(plan) for i, plan in enumerate(plans)}
     outcome.scores.update({i: score for i, score in found.items() if score is not None})
 
 

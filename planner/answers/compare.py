@@ -21,11 +21,11 @@ from planner.model import Model
 from planner.note import Progress, Reason, ignore_progress
 from planner.search.cases import Cases
 from planner.search.field import candidate_machines
-from planner.search.measured import load
+from planner.search.measured import load_runs
 from planner.search.objectives import discounts, merge_outcomes
 from planner.search.race import Floats, Goal, Outcome, Race
 from planner.search.request import Request, model_of
-from planner.search.scored import ScoredPlan, best_of, missed_limit, training_of, within_limits
+from planner.search.scored import ScoredPlan, best_of, missed_limit, plans_within_limits, training_of
 from planner.search.simulations import Rung, Simulations, executor_of
 from planner.search.sizes import LARGE_PARAMETERS, MAX_LARGE_WORKERS
 from planner.search.space import Space, enumerate_plans
@@ -50,7 +50,7 @@ def compare_for(
     """Finds the objective's plan for each compared device, machine or provider, sorted by cost per sample."""
     model = model_of(request)
     request = _narrow_request(request, model)
-    cases = Cases(request, model, load())
+    cases = Cases(request, model, load_runs())
     field = candidate_machines(cases)
     space = enumerate_plans(request, model, machines=field.machines)
     space.left_out |= field.left_out
@@ -85,13 +85,13 @@ def compare_for(
             scored: list[ScoredPlan] = []
             for i, (plan, at) in enumerate(zip(plans, indices, strict=True)):
                 if i in outcome.scores:
-                    result = cases.scored(plan, outcome.scores[i])
+                    result = cases.score_plan(plan, outcome.scores[i])
                     (scored if i in outcome.long else screened).append(result)
                 else:
                     bounded.append((plan, float(space.usd_per_hour[at]), float(bounds[at])))
             everything += scored
             if scored:
-                rows.append(choose(within_limits(scored, request) or scored, request).recommended)
+                rows.append(choose(plans_within_limits(scored, request) or scored, request).recommended)
             progress("comparing", done + 1, len(by_hardware))
             if outcome.partial:
                 partial = True

@@ -59,8 +59,8 @@ class WorkersCurve:
             self.known.update(zip(held, scored, strict=True))
         except KeyboardInterrupt:
             for count, plan in held.items():
-                if (ended := self.simulations.known(plan)) is not None:
-                    self.known[count] = self.simulations.cases.scored(plan, ended)
+                if (ended := self.simulations.longest_prediction(plan)) is not None:
+                    self.known[count] = self.simulations.cases.score_plan(plan, ended)
             raise
 
     @property
@@ -179,9 +179,9 @@ def score_points(plans: Sequence[Plan], simulations: Simulations) -> list[Scored
     simulations.cases.bounds(plans)
     few = [plan for plan in plans if plan.replicas <= FEW_WORKERS]
     many = [plan for plan in plans if plan.replicas > FEW_WORKERS]
-    short = [*simulations.scored(few, "trial"), *simulations.scored(many, "medium")]
+    short = [*simulations.score_plans(few, "trial"), *simulations.score_plans(many, "medium")]
     wide = [entry.plan for entry in short if half_width(entry.prediction) > WIDE * entry.samples_per_s]
-    by_name = {plan.plan: plan for plan in [*short, *simulations.scored(wide, "long")]}
+    by_name = {plan.plan: plan for plan in [*short, *simulations.score_plans(wide, "long")]}
     return [by_name[plan] for plan in plans]
 
 

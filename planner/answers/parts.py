@@ -266,7 +266,7 @@ def baseline_of(scored: ScoredPlan, simulations: Simulations, *, searched: bool 
     alone = single_device_plan(scored.plan, cases, searched=searched)
     if alone is None or alone == scored.plan:
         return None if alone is None else scored
-    return _charge_device_share(simulations.scored([alone], "medium")[0], cases)
+    return _charge_device_share(simulations.score_plans([alone], "medium")[0], cases)
 
 
 def _charge_device_share(baseline: ScoredPlan, cases: Cases) -> ScoredPlan:

@@ -32,14 +32,14 @@ from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.feasibility import Feasibility
 from planner.search.flag_values import profile_paths
-from planner.search.measured import load
+from planner.search.measured import load_runs
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan, with_job
 from planner.search.sizes import (
     LARGE_PARAMETERS,
     allowed_strategies,
     batches,
-    divides_global_batch,
+    can_share_global_batch,
     dividing_batches,
     named_mesh,
     plan_of,
@@ -200,7 +200,7 @@ def single_plan(request: Request, *, joined: bool = False) -> Plan:
     possible = _allowed_micro_batches(request, model, site)
     if not possible:
         raise Infeasible(f"not even a batch of 8 of {model.name} fits in the memory of {kind.device.name}")
-    if not divides_global_batch(request, possible[-1], site):
+    if not can_share_global_batch(request, possible[-1], site):
         raise BadInput(_indivisible_batch_message(request, possible[-1], site))
     supported = precisions(request, model, kind)
     if not supported:
@@ -305,7 +305,7 @@ def requested_machine(request: Request) -> Hardware:
     words = request.hardware_words if asked else (LARGE_MACHINE if large else DEFAULT_MACHINE,)
     kinds = request.market.select_machines(words)
     recordings = request.recordings
-    if recordings is not None and request.hardware is None and request.any_device and not by_device:
+    if recordings is not None and request.hardware is None and request.may_use_any_device and not by_device:
         kinds = tuple(kind for kind in kinds if recordings.is_recorded_on(kind.device)) or kinds
         by_device = True
     if by_device:  # the cheapest machine that has the device
@@ -325,13 +325,13 @@ def requested_machine(request: Request) -> Hardware:
 def simulation_for(request: Request, *, progress: Progress = ignore_progress) -> Simulation:
     """Predicts one plan, with its baseline, step breakdown and assumptions."""
     plan = single_plan(request)
-    cases = Cases(request, model_of(request), load())
+    cases = Cases(request, model_of(request), load_runs())
     cases.check(plan)
-    scored = cases.scored(plan, cases.predict(plan, progress))
+    scored = cases.score_plan(plan, cases.predict(plan, progress))
     alone = single_device_plan(plan, cases)
     baseline = scored if alone == plan else None
     if alone is not None and baseline is None:
-        baseline = cases.scored(alone, cases.predict(alone))
+        baseline = cases.score_plan(alone, cases.predict(alone))
     notes = [*default_machine_facts(request, plan), *assumptions([plan], cases)]
     details = step_details(scored, cases)
     return Simulation(request, scored, cases.model.samples_per_epoch, notes, baseline, details)

@@ -28,11 +28,11 @@ from planner.errors import Infeasible
 from planner.note import Progress, ignore_progress
 from planner.search.cases import Cases
 from planner.search.field import candidate_machines
-from planner.search.measured import load
+from planner.search.measured import load_runs
 from planner.search.objectives import BETWEEN, CHOICE, OTHER_END, Contest, discounts, run_races
 from planner.search.race import Floats, Outcome
 from planner.search.request import Request, model_of
-from planner.search.scored import ScoredPlan, within_limits
+from planner.search.scored import ScoredPlan, plans_within_limits
 from planner.search.screening import screened_space
 from planner.search.simulations import Rung, Simulations, executor_of
 from planner.search.space import Space, enumerate_plans
@@ -71,7 +71,7 @@ def recommend_for(
     be resumed. `on_improvement` receives the best plan so far. `suggest` adds limits that work to a refusal;
     `refine` tries other settings on the recommended machines.
     """
-    cases = Cases(request, model_of(request), load())
+    cases = Cases(request, model_of(request), load_runs())
     with executor_of(executor, jobs) as pool:
         simulations = Simulations(cases, pool)
         if trials is not None:
@@ -85,7 +85,7 @@ def recommend_for(
             """Reports the best feasible plan so far."""
             if on_improvement is ignore_improvement:
                 return
-            if feasible := within_limits(list(scored), request):
+            if feasible := plans_within_limits(list(scored), request):
                 on_improvement(choose(feasible, request).recommended)
 
         progress(FIELD, 0, 1)
@@ -117,7 +117,7 @@ def recommend_for(
             """Reports progress, and the best plan after every 100 simulations."""
             progress(stage, done, total)
             if not done % 100:
-                look([cases.scored(plans[i], prediction) for i, prediction in latest.items()])
+                look([cases.score_plan(plans[i], prediction) for i, prediction in latest.items()])
 
         if exhaustive:
             scores = dict(enumerate(evaluate(range(len(plans)), "long")))
@@ -138,10 +138,10 @@ def recommend_for(
             raise Infeasible(missed_limits_message(space, all_bounds, request, ask))
         if not outcome.scores:
             raise interruption_error(plans, bounds, space.usd_per_hour[keep])
-        every = {i: cases.scored(plans[i], outcome.scores[i]) for i in outcome.scores}
+        every = {i: cases.score_plan(plans[i], outcome.scores[i]) for i in outcome.scores}
         # interrupted before the long rung: what the short one says is better than nothing
         final = outcome.long if outcome.long or not outcome.partial else set(every)
-        scored = within_limits([every[i] for i in sorted(final)], request)
+        scored = plans_within_limits([every[i] for i in sorted(final)], request)
         if not scored:
             fastest = max(every.values(), key=lambda plan: plan.samples_per_s)
             raise Infeasible(missed_limits_message(space, all_bounds, request, ask, fastest))
@@ -193,7 +193,7 @@ def _with_longest_simulations(
 
     def as_known(scored: ScoredPlan) -> ScoredPlan:
         """Updates a plan with its longest simulation."""
-        return replace(scored, prediction=simulations.known(scored.plan) or scored.prediction)
+        return replace(scored, prediction=simulations.longest_prediction(scored.plan) or scored.prediction)
 
     now = answer.chosen.samples_per_s
     changes = [replace(change, scored=as_known(change.scored)) for change in answer.changes]
@@ -226,7 +226,7 @@ def with_cheaper_baseline(
         or baseline.plan.machine not in asked
         or 1 not in (request.workers or (1,))
         or baseline.usd_per_million_samples >= cheapest.usd_per_million_samples
-        or not within_limits([baseline], request)
+        or not plans_within_limits([baseline], request)
     ):
         return shown, cheapest
     named = replace(baseline, marks=("cheapest",))
@@ -287,5 +287,5 @@ def _add_rivals(
         if plans[i].machine not in seen:
             rivals.setdefault(plans[i].machine, i)
     picked = [plans[i] for i in list(rivals.values())[:MOST_RIVALS]]
-    extra = simulations.scored(picked, "medium")
+    extra = simulations.score_plans(picked, "medium")
     return sorted([*shown, *extra], key=lambda plan: (plan.usd_per_million_samples, plan.plan.key))

@@ -19,7 +19,7 @@ from planner.parallel.plan import Plan
 from planner.search.feasibility import Feasibility, exclusion
 from planner.search.objectives import LEAST_GAIN_OVER, Contest, discounts, least_gain, setup_effort
 from planner.search.rank import LEAST_GAIN, Contenders, worth_per_sample
-from planner.search.scored import ScoredPlan, within_limits
+from planner.search.scored import ScoredPlan, plans_within_limits
 from planner.search.simulations import Simulations, cautious_interval, is_within_error
 from planner.search.sizes import (
     DOUBLING,
@@ -51,9 +51,9 @@ def refine_decision(
         if fresh is None:
             break
         tried.add(_machine_and_workers(fresh))
-        (now,) = simulations.scored([fresh])  # in full: plans between the ends were looked at briefly
+        (now,) = simulations.score_plans([fresh])  # in full: plans between the ends were looked at briefly
         way = _double_accumulation(_simplest_fast_plan(now, simulations), simulations)
-        if within_limits([way], request):
+        if plans_within_limits([way], request):
             scored = [*(plan for plan in scored if plan.plan.key not in (now.plan.key, way.plan.key)), way]
             decision = choose(scored, request)
     return scored, decision
@@ -157,7 +157,7 @@ def _double_accumulation(best: ScoredPlan, simulations: Simulations) -> ScoredPl
         plan = replace(best.plan, accumulate=2 * best.plan.accumulate)
         if plan.workers == 1 or plan.samples_per_step * plan.replicas > max_step_samples(model):
             break
-        (doubled,) = simulations.scored([plan])
+        (doubled,) = simulations.score_plans([plan])
         way = _simplest_fast_plan(doubled, simulations)
         if way.samples_per_s < best.samples_per_s * (1 + DOUBLING):
             break
@@ -221,7 +221,7 @@ def _fastest_plan(plans: Sequence[Plan], floor: float, simulations: Simulations)
             break
         if cautious_interval(simulations.predict_all([plans[i]], "glance")[0], "glance")[1] <= floor:
             continue
-        (way,) = simulations.scored([plans[i]])
-        if way.samples_per_s > floor and within_limits([way], simulations.request):
+        (way,) = simulations.score_plans([plans[i]])
+        if way.samples_per_s > floor and plans_within_limits([way], simulations.request):
             best, floor = way, way.samples_per_s
     return best

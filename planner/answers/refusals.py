@@ -47,7 +47,7 @@ def left_out_notes(space: Space) -> list[LeftOut]:
 def no_plan_message(space: Space, request: Request, ask: Ask | None = None) -> str:
     """Message that explains why a space is empty and names the cheapest remedies."""
     if not space.dropped and not space.left_out:
-        if request.names_mesh:
+        if request.is_mesh_named:
             raise _mesh_error(request)
         raise BadInput(  # not one to judge: the exchanges that are asked for do not go with such machines
             f"--exchange {','.join(allowed_strategies(request))} cannot fill "
@@ -90,7 +90,7 @@ def _failure_summary(space: Space, request: Request) -> str:
         where = f"{', '.join(others)} and {last}" if others else last
         number = sum(number for reason, number in lost.items() if reason not in FAILURES)
         failed[f"exceeds the memory of {where}", f"exceed the memory of {where}"] = number
-    if request.open_choice:
+    if request.is_choice_open:
         left_out = []  # of hundreds of machines: the answer to another question
     if len(failed) == 1:
         ((one, several),) = failed

@@ -14,10 +14,10 @@ from planner.search.scored import (
     ScoredPlan,
     best_of,
     missed_limit,
+    plans_within_limits,
     ranking_of,
     training_of,
     with_job,
-    within_limits,
 )
 from planner.simulator.cluster import Resource
 
@@ -259,7 +259,7 @@ class Comparison(RenderableAnswer):
     @property
     def tied(self) -> list[ScoredPlan]:
         """Rows statistically tied with the recommended one."""
-        feasible = within_limits(self.rows, self.request) or list(self.rows)
+        feasible = plans_within_limits(self.rows, self.request) or list(self.rows)
         return [feasible[i] for i in ranking_of(feasible, self.request).tied]
 
     def epoch_s(self, row: ScoredPlan) -> float | None:

@@ -26,12 +26,12 @@ from planner.search.cases import Cases
 from planner.search.feasibility import exclusion
 from planner.search.field import candidate_machines
 from planner.search.request import MAX_WORKERS
-from planner.search.scored import ScoredPlan, within_limits
+from planner.search.scored import ScoredPlan, plans_within_limits
 from planner.search.simulations import Simulations
 from planner.search.sizes import (
     LARGE_PARAMETERS,
     can_span_machines,
-    largest_alone,
+    largest_single_device_batch,
     meshes_on,
     micro_batches,
     plan_of,
@@ -39,7 +39,7 @@ from planner.search.sizes import (
     recompute_options,
     worker_counts,
 )
-from planner.search.space import site_of, usual_strategies, why_left_out, worker_machines
+from planner.search.space import machine_exclusion_reason, site_of, usual_strategies, worker_machines
 from planner.simulator.statistics import Prediction
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class _SampledSpace:
         self.request, self.cases = cases.request, cases
         large = cases.model.parameters >= LARGE_PARAMETERS
         kinds = candidate_machines(cases).machines if large else worker_machines(self.request)
-        self.workers = {kind.name: kind for kind in kinds if not why_left_out(kind, self.request)}
+        self.workers = {kind.name: kind for kind in kinds if not machine_exclusion_reason(kind, self.request)}
         if not self.workers:
             words = ",".join(self.request.hardware_words)
             raise BadInput(f"no hardware of {words} has a price and a network figure")
@@ -176,7 +176,7 @@ class _SampledSpace:
         """Samples a micro-batch, at most the largest that fits alone."""
         request = self.request
         if request.profile is None and request.batches == "auto" and not self.cases.model.sequence_length:
-            largest = max(8, largest_alone(self.cases.model, worker))
+            largest = max(8, largest_single_device_batch(self.cases.model, worker))
             return min(trial.suggest_int("batch", 8, 1024, log=True), largest)
         return int(_draw(trial, "batch", list(micro_batches(request, self.cases.model, worker))))
 
@@ -241,7 +241,7 @@ def sample_plans(
                     wanted.setdefault(plan.key, plan)
             predictions = simulations.predict_all(wanted.values())
             for plan, prediction in zip(wanted.values(), predictions, strict=True):
-                scored[plan.key] = cases.scored(plan, prediction)
+                scored[plan.key] = cases.score_plan(plan, prediction)
             for trial, plan in zip(asked, plans, strict=True):
                 if isinstance(plan, str):
                     out.dropped[plan] += 1
@@ -269,7 +269,7 @@ def recommend_sampled(
     """Recommends a plan from the trials of an optuna study."""
     request = simulations.request
     outcome = sample_plans(simulations, trials=trials, storage=study, progress=progress)
-    scored = within_limits(outcome.scored, request)
+    scored = plans_within_limits(outcome.scored, request)
     if not scored and outcome.partial:
         raise Interrupted(f"interrupted after {outcome.trials} trials, before one gave a plan")
     if not scored:
@@ -318,4 +318,4 @@ def _stored_plan(trial: FrozenTrial, cases: Cases) -> ScoredPlan | None:
         return None
     if "exchange" not in attr["plan"]:
         raise BadInput("the study is of an older version of planner; name another --study")
-    return cases.scored(plan_from_dict(attr["plan"]), Prediction.from_record(attr["prediction"]))
+    return cases.score_plan(plan_from_dict(attr["plan"]), Prediction.from_record(attr["prediction"]))

@@ -40,11 +40,11 @@ from planner.note import Progress, ignore_progress
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.flag_values import MOST_WORKERS, check_size
-from planner.search.machines import owned_machines
-from planner.search.measured import load
+from planner.search.machines import owned_machine_count
+from planner.search.measured import load_runs
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
-from planner.search.simulations import Rung, Simulations, executor_of, gain, half_width
+from planner.search.simulations import Rung, Simulations, executor_of, half_width, relative_gain
 from planner.search.sizes import can_span_machines, max_step_samples, with_workers
 
 CLOSER: tuple[Rung, ...] = ("half", "long")  # where a short look at servers does not tell
@@ -68,7 +68,7 @@ def saturation_for(
     """Predicts throughput by number of workers for a request's plan, and the servers it needs."""
     asked = single_plan(request, joined=True)
     max_workers = max_workers or request.max_workers
-    cases = Cases(request, model_of(request), load())
+    cases = Cases(request, model_of(request), load_runs())
     plan = minimum_feasible_plan(asked, cases, lambda other: single_plan(other, joined=True))
     cases.check(plan_with_minimum_workers(plan, cases.market))
     with executor_of(executor, jobs) as pool:
@@ -160,7 +160,7 @@ def _with_twice_the_machines(
 def owned_workers(plan: Plan, request: Request) -> int | None:
     """Number of workers on the user's own machines; None if unknown."""
     hardware = request.market.find_machine(plan.machine)
-    count = owned_machines(request, hardware) if hardware.machines or request.machines else None
+    count = owned_machine_count(request, hardware) if hardware.machines or request.machines else None
     return None if count is None else count * plan.workers_per_machine
 
 
@@ -253,8 +253,8 @@ def _plans_by_server_count(
         for at, rung in product(wider_first, CLOSER):
             if _is_gain_unclear(best, threshold):
                 fewer, scored_fewer = best[at]
-                best[at] = fewer, simulations.scored([scored_fewer.plan], rung)[0]
-        if len(best) > 1 and gain(best[-2][1].prediction, best[-1][1].prediction)[0] < threshold:
+                best[at] = fewer, simulations.score_plans([scored_fewer.plan], rung)[0]
+        if len(best) > 1 and relative_gain(best[-2][1].prediction, best[-1][1].prediction)[0] < threshold:
             break
     return best
 
@@ -264,7 +264,7 @@ def _advised_server_count(by_size: list[tuple[int, ScoredPlan]], threshold: floa
     if _is_gain_unclear(by_size, threshold):
         return None
     for (count, now), (_, more) in pairwise(by_size):
-        if gain(now.prediction, more.prediction)[0] < threshold:
+        if relative_gain(now.prediction, more.prediction)[0] < threshold:
             return count
     return by_size[-1][0] if by_size else None
 
@@ -274,5 +274,5 @@ def _is_gain_unclear(by_size: list[tuple[int, ScoredPlan]], threshold: float) ->
     if len(by_size) < 2:
         return False
     (_, now), (_, more) = by_size[-2:]
-    added, error = gain(now.prediction, more.prediction)
+    added, error = relative_gain(now.prediction, more.prediction)
     return abs(added - threshold) <= error

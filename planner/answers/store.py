@@ -27,7 +27,7 @@ import planner
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
-from planner.search.simulations import Rung, Simulations, slots
+from planner.search.simulations import Rung, Simulations, slot_count
 from planner.simulator.statistics import Prediction
 
 VERSION = 2
@@ -271,7 +271,7 @@ def run_pending(
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> None:
     """Claims, simulates and stores plans until all (or those in `among`) have results."""
-    most, flying = 2 * slots(executor), dict[Future[Prediction], int]()
+    most, flying = 2 * slot_count(executor), dict[Future[Prediction], int]()
     store.release()  # what an earlier attempt of this process could not give back
     try:
         while True:

@@ -270,7 +270,7 @@ def _sweep_result(grid: Grid, store: Store, partial: bool) -> SweepResult:
         if isinstance(outcome, str):
             refused[plan.key] = outcome
         else:
-            rows.append(grid.cases[number].scored(plan, outcome))
+            rows.append(grid.cases[number].score_plan(plan, outcome))
     if not rows and partial:
         raise KeyboardInterrupt
     return SweepResult(rows, refused, len(grid.plans), grid.dropped, partial, grid.cases[0].request)

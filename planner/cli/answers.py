@@ -162,12 +162,12 @@ def check_run(
     from planner.report.simulate import check_page, saved_run_lines
 
     if forget is not None:
-        from planner.search.measured import remove
+        from planner.search.measured import remove_runs
 
         if forget.isdigit():
-            gone = remove(position=int(forget))
+            gone = remove_runs(position=int(forget))
         else:
-            gone = remove(device=None if forget == "all" else forget)
+            gone = remove_runs(device=None if forget == "all" else forget)
         if not gone:
             raise BadInput(f"nothing is kept of {forget}; see `planner check --list`")
         typer.echo(f"{gone} run{'s' if gone > 1 else ''} forgotten")
@@ -192,7 +192,7 @@ def check_run(
     if keep and (force or not checked_run.is_absurd):
         from datetime import date
 
-        from planner.search.measured import Measured, add, reach_of
+        from planner.search.measured import Measured, add_run, reach_of
 
         kept = Measured(
             device=answer_device(plan.device, plan.worker_hardware),
@@ -204,7 +204,7 @@ def check_run(
             as_of=date.today().isoformat(),
             note=note,
         )
-        add(kept)
+        add_run(kept)
     title = f"planner check: {answer.name}"
     page = check_page(checked_run, plan, kept, title=title, asked=keep, source=source)
     emit(page)

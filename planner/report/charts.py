@@ -26,7 +26,7 @@ from planner.report.phrases import (
     strategy_words,
 )
 from planner.report.plots import PlotScale, bars, plain_axis, rows_chart, spec
-from planner.search.race import front
+from planner.search.race import pareto_front
 from planner.search.scored import ScoredPlan
 from planner.units import percent, rate, usd
 
@@ -149,7 +149,7 @@ def pareto_chart(
     if further:
         data.append(_plan_points("further", further, name="the choice at other sizes"))
     speed, cost = np.array([speed_and_cost(scored) for scored in simulated]).T
-    on_front = front(speed, cost)
+    on_front = pareto_front(speed, cost)
     first = [*([chosen] if chosen else []), *marked, *(simulated[i] for i in on_front), *simulated]
     named = sorted(list(dict.fromkeys(scored.plan.machine for scored in first))[:MOST_NAMED])
     others = [scored for scored in simulated if scored.plan.machine not in named]

@@ -29,7 +29,7 @@ from planner.report.phrases import (
 )
 from planner.report.plan_rows import LABEL, MISSED, cost_columns, plan_columns, plan_row, what_if_spec
 from planner.search.scored import Training, missed_limit, training_of
-from planner.search.simulations import gain
+from planner.search.simulations import relative_gain
 from planner.simulator.statistics import Prediction
 from planner.units import count, format_count, percent, rate, signed_rate
 
@@ -227,7 +227,7 @@ def _uncertain_server_gain_sentence(result: Saturation, workers: str) -> str:
     """Sentence on a gain from one more server that lies within the error of simulation."""
     (fewer, now), (number, more) = result.sizes[-2:]
     noun = now.plan.exchange.labels().size_noun
-    added, error = gain(now.prediction, more.prediction)
+    added, error = relative_gain(now.prediction, more.prediction)
     return (
         f"{count(fewer, noun)} may be enough for {workers}: {count(number, noun)} change throughput by "
         f"{100 * added:+.1f}% ± {100 * error:.1f}%, and {percent(ENOUGH_SERVERS)} would be worth it."

@@ -16,7 +16,7 @@ from planner.report import charts
 from planner.report.charts_curves import memory_picture, step_picture
 from planner.report.page import Column, Page, Picture, Remark, Table, columns_of
 from planner.report.phrases import bottleneck_words, plan_page, resource_words, single_device_sentence
-from planner.search.measured import Measured, factor_for, load
+from planner.search.measured import Measured, factor_for, load_runs
 from planner.search.scored import training_of
 from planner.units import format_bytes, format_seconds, percent, rate, ratio, signed_percent, span, text_bar
 
@@ -217,7 +217,7 @@ def _saved_run_sentences(checked: Check, kept: Measured | None, asked: bool) -> 
             f"no: {ratio(checked.factor)} the prediction is too far off for a wrong assumption. Check that "
             "the rate is samples/s of all workers and that the answer is of this run, or add --force."
         ]
-    factor = factor_for(load(), kept.device, kept.reach)
+    factor = factor_for(load_runs(), kept.device, kept.reach)
     assert factor is not None
     return [
         f"answers for {kept.device} ({_REACH[kept.reach]}) now use {factor.words}; "
@@ -227,7 +227,7 @@ def _saved_run_sentences(checked: Check, kept: Measured | None, asked: bool) -> 
 
 def saved_run_lines() -> Iterator[str]:
     """Numbered lines, one per saved run."""
-    runs = load()
+    runs = load_runs()
     if not runs:
         yield "no runs are kept; `planner check ANSWER.json --measured RATE` keeps one"
     for number, run in enumerate(runs, 1):

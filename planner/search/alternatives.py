@@ -39,8 +39,8 @@ class Alternative:
     flags: Flags
     plan: Plan
 
-    def words(self, *, accumulates: bool) -> str:
-        """The changed flags as typed; `accumulates` adds --accumulate to --batch."""
+    def flags_text(self, *, accumulates: bool) -> str:
+        """Changed flags as typed on the command line; `accumulates` adds --accumulate to --batch."""
         steps = f" --accumulate {self.plan.accumulate}" if accumulates else ""
         return " ".join(
             f"{flag} {value}{steps if flag == BATCH else ''}" for flag, value in self.flags.items()
@@ -89,14 +89,14 @@ def out_of_memory_message(
     if result is None:
         other = f"use larger devices: no setting makes it fit on up to {MOST_WORKERS:,} of these"
         return f"{need}; {offload or other}"
-    words = result.words(accumulates=accumulates)
+    words = result.flags_text(accumulates=accumulates)
     return f"{need}; it fits with {words}{', or ' if offload else ''}{offload}"
 
 
 def cheapest_alternative(
     plan: Plan, model: Model, sites: Sites, rates: Rates, is_possible: Callable[[Plan], bool]
 ) -> Alternative | None:
-    """The plan that fits with the fewest and mildest changes; None if no change helps."""
+    """Plan that fits in memory with the fewest and mildest changes; None if no change helps."""
     site = sites(plan)
     tiers = [_same_device_changes(plan), _mesh_changes(plan, model, site)]
     workers = plan.workers
@@ -129,13 +129,14 @@ def _offload_words(plan: Plan, model: Model, site: Site) -> str:
 
 
 def _same_device_changes(plan: Plan) -> Iterator[Alternative]:
-    """Yields the plan with other sharding, recompute and micro-batches on the same devices."""
-    for options in product(_shardings_to_try(plan), _modes_to_try(plan), _batches_to_try(plan)):
+    """Yields the plan with other sharding, recompute or micro-batches on the same devices."""
+    for options in product(_sharding_options(plan), _recompute_options(plan), _batch_options(plan)):
         if any(flags for flags, _ in options):
-            yield _apply(plan, options)
+            yield _apply_options(plan, options)
 
 
-def _apply(plan: Plan, options: Iterable[Option]) -> Alternative:
+def _apply_options(plan: Plan, options: Iterable[Option]) -> Alternative:
+    """Plan with these changes applied, and their flags."""
     flags: Flags = {}
     for added, changes in options:
         flags |= added
@@ -143,21 +144,23 @@ def _apply(plan: Plan, options: Iterable[Option]) -> Alternative:
     return Alternative(flags, plan)
 
 
-def _shardings_to_try(plan: Plan) -> Iterator[Option]:
+def _sharding_options(plan: Plan) -> Iterator[Option]:
+    """Yields the plan's strategy, then variants that need less memory."""
     yield {}, {}
     if plan.replicas > 1:
         for other in memory_saving_variants(plan.exchange):
             yield {"--exchange": other.label}, {"exchange": other.exchange}
 
 
-def _modes_to_try(plan: Plan) -> Iterator[Option]:
+def _recompute_options(plan: Plan) -> Iterator[Option]:
+    """Yields the plan's recompute mode, then those that recompute more."""
     yield {}, {}
     for mode in RECOMPUTE_MODES[RECOMPUTE_MODES.index(plan.recompute) + 1 :]:
         yield {"--recompute": mode}, {"recompute": mode}
 
 
-def _batches_to_try(plan: Plan) -> Iterator[Option]:
-    """Yields the plan's own micro-batch, then smaller ones that accumulate to the same batch."""
+def _batch_options(plan: Plan) -> Iterator[Option]:
+    """Yields the plan's micro-batch, then smaller ones that accumulate to the same batch."""
     yield {}, {}
     for times in range(2, plan.batch + 1):
         if plan.batch % times == 0:
@@ -165,10 +168,10 @@ def _batches_to_try(plan: Plan) -> Iterator[Option]:
             yield {BATCH: str(batch)}, {"batch": batch, "accumulate": accumulate}
 
 
-def _leanest_change(plan: Plan) -> Alternative:
-    """Returns the plan with each setting at the value that saves the most memory."""
-    ladders = (_shardings_to_try, _modes_to_try, _batches_to_try)
-    return _apply(plan, [list(ladder(plan))[-1] for ladder in ladders])
+def _least_memory_change(plan: Plan) -> Alternative:
+    """Plan with each setting at the value that needs the least memory."""
+    ladders = (_sharding_options, _recompute_options, _batch_options)
+    return _apply_options(plan, [list(ladder(plan))[-1] for ladder in ladders])
 
 
 def _mesh_changes(plan: Plan, model: Model, site: Site) -> Iterator[Alternative]:
@@ -180,14 +183,14 @@ def _mesh_changes(plan: Plan, model: Model, site: Site) -> Iterator[Alternative]
             continue
         sharded = replace(plan, mesh=mesh, accumulate=plan.accumulate * mesh.size)
         flags = {option_name(name): str(value) for name, value in mesh.nondefault_settings.items()}
-        for option in (Alternative({}, sharded), _leanest_change(sharded)):
+        for option in (Alternative({}, sharded), _least_memory_change(sharded)):
             yield Alternative({**flags, **option.flags, BATCH: str(option.plan.batch)}, option.plan)
 
 
 def _more_workers_changes(plan: Plan, model: Model, site: Site) -> Iterator[Alternative]:
-    """Yields changes that add --workers: alone, with the least memory, or with a sharded replica."""
+    """Yields changes that add --workers: alone, with least memory, or with a sharded replica."""
     more = {"--workers": str(plan.workers)}
-    for option in (Alternative({}, plan), _leanest_change(plan), *_mesh_changes(plan, model, site)):
+    for option in (Alternative({}, plan), _least_memory_change(plan), *_mesh_changes(plan, model, site)):
         yield Alternative(more | option.flags, option.plan)
 
 

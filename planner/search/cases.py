@@ -49,7 +49,7 @@ OFFLOAD_Q90 = 0.35  # of steps that wait for host memory: few runs are published
 
 
 class _InlineExecutor(Executor):
-    """An executor that runs each call in this thread and reports progress."""
+    """Executor that runs each call in this thread and reports progress."""
 
     def __init__(self, progress: Progress, done: int) -> None:
         self.progress = progress
@@ -66,7 +66,8 @@ class _InlineExecutor(Executor):
 
 
 class Cases:
-    """Lowers plans of one request to simulator cases, bounds and prices. Thread-safe."""
+    """Lowers the plans of one request to simulator cases, and computes their bounds and prices.
+    Thread-safe."""
 
     def __init__(self, request: Request, model: Model, runs: Sequence[Measured] = ()) -> None:
         """Prepares the caches. The measured `runs` correct predictions; recorded profiles ignore them."""
@@ -79,10 +80,11 @@ class Cases:
         self._bounds: dict[Plan, float] = {}
 
     def site(self, plan: Plan) -> Site:
+        """Site of a plan: its machines, mesh and network; cached."""
         return self.feasibility.site(plan)
 
     def computation(self, plan: Plan) -> Computation:
-        """The ops and durations of one worker's step, recorded or synthesized for its device."""
+        """Computation of one worker's step: its ops and durations, recorded or synthesized."""
         key = (*self._computation_key(plan), plan.accumulate)
         if key not in self._computations:
             self._computations[key] = repeat_passes(self._micro_batch(plan), plan.accumulate)
@@ -127,7 +129,7 @@ class Cases:
         )
 
     def case(self, plan: Plan) -> Case:
-        """The simulator's input for a plan, which can be pickled."""
+        """Simulator case of a plan, which can be pickled."""
         return plan.exchange.lower(self.computation(plan), data_parallel_group(self.site(plan)))
 
     def check(self, plan: Plan) -> None:
@@ -144,6 +146,7 @@ class Cases:
         return np.array([known[plan] for plan in plans])
 
     def _compute_bounds(self, plans: Sequence[Plan]) -> Floats:
+        """Upper bounds on the throughput of plans, computed per strategy; no margin."""
         out = np.zeros(len(plans))
         micro_batches: dict[Hashable, Computation] = {}
         by_kind: dict[str, list[int]] = {}
@@ -151,11 +154,11 @@ class Cases:
             by_kind.setdefault(plan.exchange.kind, []).append(index)
         for kind, rows in by_kind.items():
             out[rows] = EXCHANGES[kind].bounds([self._job(plans[row], micro_batches) for row in rows])
-        if decoded_per_vcpu(self.request, self.model) < inf and not self.runs:
+        if decode_rate_per_vcpu(self.request, self.model) < inf and not self.runs:
             out = np.minimum(out, [self.input_samples_per_s(plan) for plan in plans])
         out *= 1 + self.request.interval_width
         if self.runs:
-            out *= [result.value if (result := self.factor(plan)) else 1.0 for plan in plans]
+            out *= [result.value if (result := self.correction_factor(plan)) else 1.0 for plan in plans]
         return out
 
     def _job(self, plan: Plan, micro_batches: dict[Hashable, Computation]) -> Job:
@@ -168,7 +171,7 @@ class Cases:
         whole = partial(self.computation, plan)
         return Job(plan.exchange, micro_batches[kind], site, plan.accumulate, whole)
 
-    def factor(self, plan: Plan) -> Factor | None:
+    def correction_factor(self, plan: Plan) -> Factor | None:
         """Correction factor from measured runs on the plan's device; None if there are none."""
         from planner.search.measured import factor_for, reach_of
 
@@ -190,11 +193,11 @@ class Cases:
         progress("simulating", 0, effort.first_runs)
         begun = begin_simulation(self.case(plan), effort, runs=1)
         progress("simulating", 1, effort.first_runs)
-        return self.adjusted(plan, begun.finish(_InlineExecutor(progress, done=1)))
+        return self.correct_prediction(plan, begun.finish(_InlineExecutor(progress, done=1)))
 
-    def adjusted(self, plan: Plan, prediction: Prediction) -> Prediction:
-        """Multiplies a prediction by its measured correction, or caps it at the input pipeline's rate."""
-        result = self.factor(plan)
+    def correct_prediction(self, plan: Plan, prediction: Prediction) -> Prediction:
+        """Prediction multiplied by its measured correction, or capped at the input pipeline's rate."""
+        result = self.correction_factor(plan)
         if result is None:
             return prediction.limit_by_input(self.input_samples_per_s(plan))
         times = result.value
@@ -213,9 +216,10 @@ class Cases:
         return input_samples_per_s(plan, self.request, self.model)
 
     def bound(self, plan: Plan) -> float:
+        """Upper bound on the throughput of one plan, as `bounds` gives it."""
         return float(self.bounds([plan])[0])
 
-    def paid(self, plan: Plan) -> RentalCost:
+    def rental_cost(self, plan: Plan) -> RentalCost:
         """Prices of a plan's machines by role, workers first."""
         return rental_cost(
             plan.rented(self.market), self.market, self.request.spot_terms, self.feasibility.state_bytes
@@ -223,16 +227,16 @@ class Cases:
 
     def usd_per_hour(self, plans: Sequence[Plan]) -> Floats:
         """Total price of each plan in USD per hour."""
-        return np.array([sum(self.paid(plan).usd_per_hour) for plan in plans])
+        return np.array([sum(self.rental_cost(plan).usd_per_hour) for plan in plans])
 
     def usd_per_useful_hour(self, plan: Plan) -> float:
         """Price of one hour of training progress in USD, with time lost to spot interruptions."""
-        return self.paid(plan).usd_per_useful_hour
+        return self.rental_cost(plan).usd_per_useful_hour
 
-    def scored(self, plan: Plan, prediction: Prediction) -> ScoredPlan:
+    def score_plan(self, plan: Plan, prediction: Prediction) -> ScoredPlan:
         """Combines a plan with its prediction, prices, upper bound and error."""
         fits = None if self.request.profile is not None else self.feasibility.out_of_memory(plan) is None
-        paid, rented = self.paid(plan), plan.rented(self.market)
+        paid, rented = self.rental_cost(plan), plan.rented(self.market)
         each = zip(rented, paid.usd_per_hour, strict=True)
         return ScoredPlan(
             plan,
@@ -242,7 +246,7 @@ class Cases:
             self.market.find_machine(plan.machine).device.name,
             fits,
             error=self.error(plan),
-            measured=self.factor(plan),
+            measured=self.correction_factor(plan),
             spot=paid.spot,
             draw=self.market.get_or_make(("draw", rented), lambda: energy_per_hour(rented, self.market)),
             sample_tokens=self.model.sample_tokens,
@@ -256,7 +260,7 @@ class Cases:
 
     def candidate(self, plan: Plan, samples_per_s: float) -> Candidate:
         """Input of the decision rule for a plan that runs at `samples_per_s`."""
-        paid, device = self.paid(plan), self.market.find_machine(plan.machine).device.name
+        paid, device = self.rental_cost(plan), self.market.find_machine(plan.machine).device.name
         machines = sum(part.count for part in plan.rented(self.market))
         return Candidate(device, samples_per_s, paid.usd_per_useful_hour, self.sigma(plan), machines=machines)
 
@@ -269,12 +273,12 @@ class Cases:
         method = self.model.training
         if error is not None and method is not None and method.offload:
             error = replace(error, q90=hypot(error.q90, OFFLOAD_Q90))
-        if error is None or computes_in_units(self.model, self.site(plan)):
+        if error is None or is_computed_in_units(self.model, self.site(plan)):
             return error  # of networks in units whole steps were compared, exchanges included
         return error.add_scaling_error(plan.machines, plan.workers)
 
 
-def reads_images(model: Model) -> bool:
+def has_jpeg_samples(model: Model) -> bool:
     """Whether samples are images large enough to be stored as JPEG files."""
     if not model.layers or model.sequence_length is not None:
         return False
@@ -282,10 +286,10 @@ def reads_images(model: Model) -> bool:
     return len(shape) == 3 and shape[0] >= LEAST_PIXELS
 
 
-def decoded_per_vcpu(request: Request, model: Model) -> float:
+def decode_rate_per_vcpu(request: Request, model: Model) -> float:
     """Samples per second that one vCPU decodes; infinite if the host decodes nothing. The rate is fitted to
     published runs that read JPEG files. Decoding overlaps computing, so a step takes the longer of both."""
-    if request.input in ("dali", "none") or request.profile is not None or not reads_images(model):
+    if request.input in ("dali", "none") or request.profile is not None or not has_jpeg_samples(model):
         return inf
     return (
         request.input
@@ -296,7 +300,7 @@ def decoded_per_vcpu(request: Request, model: Model) -> float:
 
 def input_samples_per_s(plan: Plan, request: Request, model: Model) -> float:
     """Maximum samples per second that a plan's vCPUs can decode; infinite if nothing is decoded."""
-    per_vcpu = decoded_per_vcpu(request, model)
+    per_vcpu = decode_rate_per_vcpu(request, model)
     machine = request.market.find_machine(plan.machine)
     if per_vcpu == inf or machine.device.kind != "gpu" or machine.vcpus is None:
         return inf
@@ -314,10 +318,10 @@ def device_computation(
     brief: bool = False,
     shares: Shares = WHOLE,
 ) -> Computation:
-    """The computation of one micro-batch on one device of a site. `framework` is one of
-    `planner.device.rates` (None: the usual one; CPUs and user-defined rates have none). `brief` gives
-    one step without variation, for bounds. `shares` are those of the plan's memory, for offload."""
-    if computes_in_units(model, site):
+    """Computation of one micro-batch on one device of a site. `framework` is one of `planner.device.rates`
+    (None: the usual one; CPUs and user-defined rates have none). `brief` gives one step without variation,
+    for bounds. `shares` are those of the plan's memory, for offload."""
+    if is_computed_in_units(model, site):
         how = framework or DEFAULT_FRAMEWORK
         made = replica_computation(
             model, batch, site, precision, recompute=recompute, framework=how, brief=brief
@@ -346,7 +350,7 @@ def device_computation(
     )
 
 
-def computes_in_units(model: Model, site: Site) -> bool:
+def is_computed_in_units(model: Model, site: Site) -> bool:
     """Whether a model is computed in units: if sharded, or over sequences on a device with rates."""
     return site.mesh.is_sharded or (
         model.sequence_length is not None and not uses_kernel_rates(site.hardware, FP32, fitted=False)

@@ -59,6 +59,7 @@ def dask_executor(address: str) -> Iterator[Executor]:
 
 @contextmanager
 def _close_on_exit(client: Any) -> Iterator[None]:
+    """Context manager that closes the client, even if the scheduler is gone."""
     try:
         yield
     finally:
@@ -188,6 +189,7 @@ def _silence_loggers() -> Callable[[], None]:
         logger.disabled = True
 
     def restore() -> None:
+        """Restores the loggers' previous states."""
         for logger, disabled in zip(loggers, before, strict=True):
             logger.disabled = disabled
 
@@ -312,6 +314,7 @@ def _check_greeting(address: str, security: Any) -> None:
 
 
 def _wrap_tls(plain: socket.socket, security: Any, host: str | None) -> ssl.SSLSocket:
+    """Socket with TLS under Dask's certificates; raises BadInput if they cannot be used."""
     try:
         context: ssl.SSLContext = security.get_connection_args("client")["ssl_context"]
     except OSError as error:
@@ -322,5 +325,6 @@ def _wrap_tls(plain: socket.socket, security: Any, host: str | None) -> ssl.SSLS
 
 
 def first_line(error: BaseException) -> str:
+    """First line of an error's message; the name of its type if it has none."""
     said = str(error).strip().splitlines()
     return said[0] if said else type(error).__name__

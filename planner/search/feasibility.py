@@ -32,7 +32,7 @@ from planner.note import Fact, fact
 from planner.parallel.data import Rented, Site
 from planner.parallel.mesh import Mesh, data_parallel_group
 from planner.parallel.plan import Plan
-from planner.search.machines import owned_machines
+from planner.search.machines import owned_machine_count
 from planner.search.request import Request
 
 if TYPE_CHECKING:
@@ -89,7 +89,8 @@ class Feasibility:
         return float(self.model.trained_parameters) * BYTES_PER_ELEMENT + states
 
     def out_of_memory(self, plan: Plan) -> str | None:
-        """Explains, in words shared by many plans, why devices or servers run out of memory; None if not."""
+        """Explains why devices or servers run out of memory; None if they do not. The text is the same for
+        many plans."""
         if self.request.profile is not None:
             return None
         in_flight = plan.accumulate if plan.mesh.is_sharded else min(plan.accumulate, 2)  # buffers of several
@@ -105,6 +106,7 @@ class Feasibility:
         return "for which servers lack memory" if limit.servers else None
 
     def _memory_limit(self, plan: Plan) -> MemoryLimit:
+        """Memory limits of a plan's workers and servers."""
         site = self.site(plan)
         return MemoryLimit(
             site.hardware.device,
@@ -129,7 +131,7 @@ class Feasibility:
         return batch
 
     def memory(self, plan: Plan) -> tuple[dict[str, float], float] | None:
-        """A device's peak memory by part, and its usable memory, in bytes; None if unknown."""
+        """Peak memory of a device by part, and its usable memory, in bytes; None if unknown."""
         if self.request.profile is not None or plan.mesh.lowered_by:
             return None
         site = self.site(plan)
@@ -173,6 +175,7 @@ class Feasibility:
             raise error
 
     def _check_mesh(self, plan: Plan, worker: Hardware) -> None:
+        """Raises an error if a machine cannot run the plan's mesh."""
         mesh = plan.mesh
         if mesh.is_whole:
             return
@@ -212,7 +215,7 @@ def has_machines(rented: Iterable[Rented], request: Request) -> bool:
     for part in rented:
         used[part.machine] += part.count
     for name, count in used.items():
-        owned = owned_machines(request, request.market.find_machine(name))
+        owned = owned_machine_count(request, request.market.find_machine(name))
         if owned is not None and count > owned:
             return False
     return True
@@ -245,8 +248,8 @@ def host_bytes(plan: Plan, model: Model, site: Site) -> float:
     )
 
 
-def offloaded(plan: Plan, model: Model, site: Site) -> Fact | None:
-    """Training state that a plan keeps in host memory; None if nothing is offloaded."""
+def offload_fact(plan: Plan, model: Model, site: Site) -> Fact | None:
+    """Fact on the training state that a plan keeps in host memory; None without offload."""
     parts = training_settings(model).offload
     if not parts:
         return None

@@ -20,14 +20,14 @@ from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.request import MAX_WORKERS, Request
 from planner.search.sizes import LARGE_PARAMETERS, micro_batches, precisions, smaller_batches
-from planner.search.space import plans_at, usual_strategies, why_left_out, worker_machines
+from planner.search.space import machine_exclusion_reason, plans_at, usual_strategies, worker_machines
 
 OUTCLASSED = 3.0  # times the cost of a sample: more than exchanges ever lose between machines that compete
 REACHED = 0.9  # of its bound, which one device alone is sure to reach
 
 
 @dataclass
-class Field:
+class CandidateMachines:
     """Machines to make plans on, and those left out, by reason."""
 
     machines: tuple[Hardware, ...]
@@ -35,7 +35,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class _Single:
+class _SingleDevice:
     """One device of a machine: its upper bound on throughput, and the machine's price."""
 
     hardware: Hardware
@@ -48,18 +48,19 @@ class _Single:
         return self.usd_per_hour / self.hardware.device_count / self.samples_per_s
 
 
-def candidate_machines(cases: Cases) -> Field:
-    """Machines that can win. Those named in the request stay unless their rates are unknown."""
+def candidate_machines(cases: Cases) -> CandidateMachines:
+    """Machines that may win, and the others by reason. Those named in the request stay unless their rates are
+    unknown."""
     request = cases.request
-    result = Field(worker_machines(request))
-    if request.profile is not None and not request.any_device:
+    result = CandidateMachines(worker_machines(request))
+    if request.profile is not None and not request.may_use_any_device:
         return result
-    usable = [kind for kind in result.machines if not why_left_out(kind, request)]
-    singles: dict[str, _Single] = {}
+    usable = [kind for kind in result.machines if not machine_exclusion_reason(kind, request)]
+    singles: dict[str, _SingleDevice] = {}
     unknown: dict[Reason, list[str]] = {}
     too_small: list[str] = []
     smallest = replace(request, workers=(1,), exchanges=None)
-    slow = _slow_cpu_machines(usable, cases.model) if request.open_choice else []
+    slow = _slow_cpu_machines(usable, cases.model) if request.is_choice_open else []
     for kind in usable:
         if kind.name in slow:
             continue
@@ -73,7 +74,7 @@ def candidate_machines(cases: Cases) -> Field:
         else:
             too_small.append(kind.name)
     gone: dict[str, Reason] = {}
-    if request.open_choice:
+    if request.is_choice_open:
         gone = dict.fromkeys(slow, Reason("computes", "on CPUs, which nobody trains a model of this size on"))
         if any(single.hardware.device.kind == "gpu" for single in singles.values()):
             small = [name for name in too_small if request.market.find_machine(name).device.kind == "cpu"]
@@ -84,7 +85,7 @@ def candidate_machines(cases: Cases) -> Field:
     for name, reason in gone.items():
         unknown.setdefault(reason, []).append(name)
     lost = {name for names in unknown.values() for name in names}
-    return Field(tuple(kind for kind in result.machines if kind.name not in lost), unknown)
+    return CandidateMachines(tuple(kind for kind in result.machines if kind.name not in lost), unknown)
 
 
 def _slow_cpu_machines(kinds: Sequence[Hardware], model: Model) -> list[str]:
@@ -95,12 +96,13 @@ def _slow_cpu_machines(kinds: Sequence[Hardware], model: Model) -> list[str]:
     return [name for name, device in by_kind.items() if device == "cpu"]
 
 
-def _single_device(kind: Hardware, cases: Cases, smallest: Request) -> _Single | None:
+def _single_device(kind: Hardware, cases: Cases, smallest: Request) -> _SingleDevice | None:
     """Upper bound on the throughput of one device of a machine; None if it cannot hold the model."""
     site = Site(kind, 1, cases.market, WHOLE, seed=smallest.seed)
     alone = tuple(usual_strategies(smallest, site, cases.model, only=("alone",)))
 
     def fitting(batch: int) -> list[Plan]:
+        """Plans for one device at this batch that fit in its memory."""
         plans = [
             replace(plan, accumulate=1)
             for precision in precisions(smallest, cases.model, kind)
@@ -114,11 +116,11 @@ def _single_device(kind: Hardware, cases: Cases, smallest: Request) -> _Single |
     if not plans:
         return None
     best = max(cases.bounds(plans).tolist())
-    return _Single(kind, best, cases.market.usd_per_hour(kind) or 0.0)
+    return _SingleDevice(kind, best, cases.market.usd_per_hour(kind) or 0.0)
 
 
-def _find_outclassed(singles: Iterable[_Single], cases: Cases) -> dict[str, Reason]:
-    """Machines whose cost per sample is several times the lowest, by name with the reason."""
+def _find_outclassed(singles: Iterable[_SingleDevice], cases: Cases) -> dict[str, Reason]:
+    """Machines whose least cost per sample is several times the lowest, by name with the reason."""
     request, singles = cases.request, list(singles)
     budget = request.budget_usd_per_hour
     rivals = [
@@ -146,7 +148,8 @@ def _find_outclassed(singles: Iterable[_Single], cases: Cases) -> dict[str, Reas
 
 
 def _find_dominated(kinds: Iterable[Hardware], market: Market) -> dict[str, Reason]:
-    """Machines that cost more than another with the same devices and no slower network, with the reason."""
+    """Machines that cost more than one with the same devices and a network as fast. By name with the
+    reason."""
     out: dict[str, Reason] = {}
     groups: dict[str, list[Hardware]] = {}
     costlier = Reason("costs", "more than others with the same devices and no slower network")

@@ -59,12 +59,14 @@ def _read_exchanges(value: str | Sequence[str], option: str) -> tuple[tuple[str,
 
 
 def _read_placements(value: str | Sequence[str], option: str) -> tuple[str, ...]:
+    """Parses names of placement rules for parameters on servers."""
     from planner.servers.placement import RULES
 
     return _check_names("placement", flags.parse_names(value), RULES, every=tuple(RULES))
 
 
 def _read_policies(value: str | Sequence[str], option: str) -> tuple[str, ...]:
+    """Parses names of transfer policies for links to servers."""
     from planner.servers.ordering import STRATEGIES
 
     known = ("multiplexed", "fifo", *(name for name in STRATEGIES if name != "fifo"))
@@ -271,6 +273,7 @@ def check_profile(request: Request, profile: Profile) -> None:
 
 
 def _check_precisions(names: Sequence[str]) -> None:
+    """Raises BadInput for unknown number formats."""
     from planner.device.precision import PRECISIONS, find_precision
 
     for name in names:

@@ -36,7 +36,7 @@ def machine_names(
 
     kinds = market.select_machines(words or ("*",))
     named = words is not None
-    mine = set() if named else own_names(kinds)
+    mine = set() if named else own_machine_names(kinds)
     asked = providers or (None if named or gpu is not None else DEFAULT_PROVIDERS)
     if asked is DEFAULT_PROVIDERS and sold is False:
         asked = (*DEFAULT_PROVIDERS, *{kind.provider for kind in kinds if kind.standing == "example"})
@@ -68,7 +68,7 @@ def single_device_machines(request: Request, machine: Hardware) -> tuple[Hardwar
     )
 
 
-def own_names(kinds: Iterable[Hardware]) -> set[str]:
+def own_machine_names(kinds: Iterable[Hardware]) -> set[str]:
     """Names of machines that the user owns or has defined in a file."""
     from planner.hardware.catalog import own_hardware_names
 
@@ -103,17 +103,18 @@ def unnamed_machine(name: str, threads: int | None = None, cores: int | None = N
 
 def uses_own_machines(request: Request) -> bool:
     """Whether the user owns all requested machines and their number is known."""
-    if request.open_choice or request.profile is not None:
+    if request.is_choice_open or request.profile is not None:
         return False
     counted = request.workers is not None
     return all(
-        kind.standing == "own" and (counted or owned_machines(request, kind) is not None)
+        kind.standing == "own" and (counted or owned_machine_count(request, kind) is not None)
         for kind in request.market.select_machines(request.hardware_words)
     )
 
 
-def owned_machines(request: Request, hardware: Hardware) -> int | None:
-    """Number of machines of a kind that the user owns (1 if unpriced and uncounted); None if unlimited."""
+def owned_machine_count(request: Request, hardware: Hardware) -> int | None:
+    """Number of machines of a kind that the user owns; None if it is unlimited. Unpriced and uncounted
+    machines count as one."""
     asked = request.machines if hardware.standing == "own" else None
     known = [count for count in (hardware.machines, asked) if count is not None]
     open_ = not known and request.workers is None and request.market.is_free(hardware)
@@ -124,7 +125,7 @@ def own_machine_facts(kinds: Iterable[Hardware], request: Request, *, searched: 
     """Assumptions about the user's own machines: their number, links and missing prices."""
     out: list[Fact] = []
     for kind in kinds:
-        owned = owned_machines(request, kind)
+        owned = owned_machine_count(request, kind)
         if searched and owned is not None and request.machines is None:
             name = "one-owned-machine" if kind.machines is None else "owned-machines"
             out.append(fact(name, machine=kind.name, count=owned))

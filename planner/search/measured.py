@@ -45,11 +45,12 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def factor(self) -> float:
+        """Measured speed divided by the predicted speed."""
         return self.measured_samples_per_s / self.predicted_samples_per_s
 
 
 class Factor(msgspec.Struct, frozen=True):
-    """A correction factor for predictions, and the runs behind it."""
+    """Correction factor for predictions, and the measured runs behind it."""
 
     value: float
     runs: int
@@ -57,6 +58,7 @@ class Factor(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
+        """Text on the factor, the number of runs and the latest date."""
         many = "" if self.runs == 1 else f", {self.runs} runs"
         return f"measured here, {self.as_of}{many}: x {self.value:.3g}"
 
@@ -67,21 +69,22 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def reach_of(workers: int, machines: int) -> Reach:
-    """Whether a plan uses one device, one machine or several machines."""
+    """Range of machines that a plan's workers span: `device`, `machine` or `machines`."""
     if workers == 1:
         return "device"
     return "machine" if machines == 1 else "machines"
 
 
-def path_of() -> Path:
+def runs_file() -> Path:
+    """Path of the user's file of measured runs."""
     return home_folder() / FILE
 
 
-def load() -> tuple[Measured, ...]:
-    """Reads all measured runs in order; empty if there is no file."""
+def load_runs() -> tuple[Measured, ...]:
+    """Measured runs in the user's file, in order; empty if there is no file."""
     from planner.files.regular_file import read_text
 
-    path = path_of()
+    path = runs_file()
     if not path.exists():
         return ()
     try:
@@ -103,7 +106,7 @@ def load() -> tuple[Measured, ...]:
 @contextmanager
 def _lock_file() -> Iterator[None]:
     """Holds the file lock while runs are read, changed and written."""
-    path = path_of()
+    path = runs_file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = os.open(path.parent / f".{FILE}.lock", os.O_CREAT | os.O_RDWR, 0o600)
@@ -117,15 +120,15 @@ def _lock_file() -> Iterator[None]:
         raise BadInput(f"{path.parent}: {error.strerror}; set PLANNER_HOME to a folder of yours") from error
 
 
-def save(runs: Sequence[Measured]) -> None:
-    """Overwrites the file with these runs."""
-    path = path_of()
+def save_runs(runs: Sequence[Measured]) -> None:
+    """Overwrites the user's file with these runs."""
+    path = runs_file()
     text = msgspec.json.format(msgspec.json.encode(_File(version=1, runs=list(runs))), indent=1)
     write_file(path, text + b"\n")
 
 
-def add(run: Measured) -> None:
-    """Appends a run to the file; raises an error if it is implausibly far from its prediction."""
+def add_run(run: Measured) -> None:
+    """Appends a run to the user's file; raises an error if it is implausibly far from its prediction."""
     for name in ("predicted_samples_per_s", "measured_samples_per_s"):
         value = getattr(run, name)
         if not (math.isfinite(value) and value > 0):
@@ -136,13 +139,13 @@ def add(run: Measured) -> None:
             "is it of the same plan, and in samples a second over all workers?"
         )
     with _lock_file():
-        save((*load(), run))
+        save_runs((*load_runs(), run))
 
 
-def remove(device: str | None = None, position: int | None = None) -> int:
-    """Deletes one run by position (from 1), a device's runs, or all; returns the number deleted."""
+def remove_runs(device: str | None = None, position: int | None = None) -> int:
+    """Deletes a run by position (from 1), a device's runs, or all; returns how many."""
     with _lock_file():
-        runs = load()
+        runs = load_runs()
         if position is not None and not 1 <= position <= len(runs):
             raise BadInput(f"there is no kept run {position}; `planner check --list` lists all {len(runs)}")
         gone = {
@@ -151,7 +154,7 @@ def remove(device: str | None = None, position: int | None = None) -> int:
             if (position is None or at == position) and (device is None or run.device == device)
         }
         if gone:
-            save([run for at, run in enumerate(runs, 1) if at not in gone])
+            save_runs([run for at, run in enumerate(runs, 1) if at not in gone])
     return len(gone)
 
 

@@ -52,7 +52,7 @@ def run_races(
     min_marginal_efficiency: float,
     report: Report,
 ) -> Outcome:
-    """Simulates the plans that may be recommended, the cheapest, the fastest and a sample between them."""
+    """Simulates the plans that may be the choice, the cheapest or the fastest, and some between."""
     plans, worth = contest.plans, contest.worth
     sparse = {
         i
@@ -69,9 +69,11 @@ def run_races(
         value: float = 0.0,
         known: Outcome | None = None,
     ) -> Outcome:
+        """Runs the race for one goal."""
         ladder = ALL_RUNGS if stage != BETWEEN else ROUGHLY
 
         def progress(rung: int, scored: int, left: int) -> None:
+            """Reports the progress of this race in percent."""
             report(stage, 100 * (rung - 1) + 100 * scored // max(scored + left, 1), 100 * len(ladder))
 
         return Race(
@@ -99,6 +101,7 @@ def run_races(
         outcome = merge_outcomes(outcome, run(CHOICE, first, fresh))
 
     def points() -> tuple[list[int], Floats, Floats]:
+        """Indices, speeds and prices per second of the feasible plans that were simulated in full."""
         done = sorted(i for i in outcome.long if outcome.scores[i].samples_per_s > 0)
         speed = np.array([outcome.scores[i].samples_per_s for i in done]) * worth[done]
         feasible = speed >= contest.least_samples_per_s[done]
@@ -127,11 +130,11 @@ def run_races(
     return outcome
 
 
-def merge_outcomes(one: Outcome, more: Outcome) -> Outcome:
-    """Combines two outcomes and keeps the longer simulation of each plan."""
-    scores = {**more.scores, **one.scores}
-    scores |= {i: score for i, score in more.scores.items() if i in more.long and i not in one.long}
-    return Outcome(scores=scores, long=one.long | more.long, partial=more.partial)
+def merge_outcomes(outcome: Outcome, later: Outcome) -> Outcome:
+    """Combines two outcomes, with the longer simulation of each plan."""
+    scores = {**later.scores, **outcome.scores}
+    scores |= {i: score for i, score in later.scores.items() if i in later.long and i not in outcome.long}
+    return Outcome(scores=scores, long=outcome.long | later.long, partial=later.partial)
 
 
 AHEAD = 0.10  # of a synchronous plan, which an asynchronous one must be

@@ -41,7 +41,7 @@ Progress = Callable[[int, int, int], None]  # rung (from 1), plans scored in it,
 
 @dataclass(slots=True)
 class Outcome:
-    """The last score of each plan; `long` holds plans whose score is final."""
+    """Last score of each plan; `long` holds plans whose score is final."""
 
     scores: dict[int, Prediction] = field(default_factory=dict)
     long: set[int] = field(default_factory=set)
@@ -50,7 +50,7 @@ class Outcome:
 
 
 class Frontier:
-    """The Pareto front of scored plans in throughput and cost per sample."""
+    """Pareto front of scored plans in throughput and cost per sample."""
 
     def __init__(self, goal: Goal, tolerance: float, worth_usd_per_sample: float = 0.0) -> None:
         self.goal = goal
@@ -122,22 +122,23 @@ class Race:
         ]
         try:
             if not rungs:
-                self.rung("long", order, bound, round_size)
+                self.run_rung("long", order, bound, round_size)
                 return self.outcome
-            entrants = self.rung(self.ladder[0], order, bound, round_size)
+            entrants = self.run_rung(self.ladder[0], order, bound, round_size)
             bounded = self.outcome.pruned_by_bound
             for last, rung in pairwise(self.ladder):
-                ceiling = self.narrow(entrants, bound, last)
-                entrants = self.rung(rung, self.survivors(entrants, ceiling, last), ceiling, LONG_ROUND)
+                ceiling = self.narrow_bounds(entrants, bound, last)
+                entrants = self.run_rung(rung, self.survivors(entrants, ceiling, last), ceiling, LONG_ROUND)
             self.outcome.pruned_by_bound = bounded
         except KeyboardInterrupt:
             self.outcome.partial = True
         return self.outcome
 
     def _frontier(self, tolerance: float = 0.0) -> Frontier:
+        """Empty front for this race's goal."""
         return Frontier(self.goal, tolerance, self.worth_usd_per_sample)
 
-    def rung(self, rung: Rung, order: Sequence[int], ceiling: Floats, round_size: int) -> list[int]:
+    def run_rung(self, rung: Rung, order: Sequence[int], ceiling: Floats, round_size: int) -> list[int]:
         """Scores plans in `order` unless dominated in this rung; returns the indices of those scored."""
         frontier, done, left = self._frontier(self.tolerance), list[int](), list(order)
         for i, score in self.known.items():
@@ -161,7 +162,7 @@ class Race:
         if sure > 0 and sure >= self.least[plan]:
             frontier.add(sure, self.usd_per_s[plan] / sure, plan)
 
-    def narrow(self, entrants: Sequence[int], bound: Floats, rung: Rung) -> Floats:
+    def narrow_bounds(self, entrants: Sequence[int], bound: Floats, rung: Rung) -> Floats:
         """Upper bounds in samples per second, lowered to the widened intervals of this rung."""
         ceiling = bound.copy()
         for i in entrants:
@@ -176,15 +177,15 @@ class Race:
             self._add(floors, cautious_interval(self.outcome.scores[i], rung)[0], i)
         entrants = [i for i in entrants if ceiling[i] >= self.least[i]]
         reach = [i for i in entrants if not floors.dominates(ceiling[i], self.usd_per_s[i] / ceiling[i], i)]
-        return self.by_looks(sorted(reach))
+        return self.sort_by_promise(sorted(reach))
 
-    def by_looks(self, plans: Sequence[int]) -> list[int]:
+    def sort_by_promise(self, plans: Sequence[int]) -> list[int]:
         """Sorts plans: those on the current front first, then the others by cost."""
         speed = np.array([self.outcome.scores[i].samples_per_s * self.factor[i] for i in plans])
         if not (speed > 0).all():  # a rough run in which no step ended
             return list(plans)
         cost = self.usd_per_s[list(plans)] / speed
-        first = front(speed, cost)
+        first = pareto_front(speed, cost)
         if self.goal == "cheapest":
             first.reverse()
         return [plans[at] for at in dict.fromkeys([*first, *np.argsort(cost, kind="stable").tolist()])]
@@ -200,7 +201,7 @@ def alternating_order(ceiling: Floats, usd_per_s: Floats, goal: Goal = "front") 
     return list(dict.fromkeys(i for pair in zip(fastest, cheapest, strict=True) for i in pair))
 
 
-def front(samples_per_s: Floats, usd_per_sample: Floats) -> list[int]:
+def pareto_front(samples_per_s: Floats, usd_per_sample: Floats) -> list[int]:
     """Indices of non-dominated plans, fastest first; the first of equal plans is kept."""
     order = np.lexsort((np.arange(len(samples_per_s)), usd_per_sample, -samples_per_s))
     out: list[int] = []

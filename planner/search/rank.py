@@ -134,7 +134,7 @@ class Contenders:
             now = int(faster[np.lexsort((faster, -self.net_value[faster]))[0]])
 
     def choice(self) -> int:
-        """Index of the recommended plan: the most certain of the best one and those that may replace it."""
+        """Index of the recommended plan: the most certain among the best and its possible replacements."""
         substitutes = np.flatnonzero(self.may_replace(self.best)).tolist()
         return self.most_certain([self.best, *(i for i in substitutes if self.may_win_tie(i))])
 
@@ -162,13 +162,13 @@ class Contenders:
         return _z_scores(logs - logs[other], np.hypot(own, others))
 
     def _error_parts(self, other: int) -> tuple[Floats, Floats, Floats]:
-        """Log-speed errors of plan pairs: the shared part, each plan's remainder, the other's remainder."""
+        """Log-speed errors of plan pairs: the shared part, each plan's own, and the other's own."""
         shared = np.where(self.device == self.device[other], np.minimum(self.sigma, self.sigma[other]), 0.0)
         rest = np.sqrt(np.maximum(self.total_sigma**2 - shared**2, 0.0))
         return shared, rest, np.sqrt(np.maximum(self.total_sigma[other] ** 2 - shared**2, 0.0))
 
     def tied_with(self, plan: int) -> list[int]:
-        """Plans that are neither clearly better, cheaper nor faster than this one, nor clearly worse."""
+        """Indices of plans not clearly better, cheaper, faster or worse than this one."""
         is_tied = np.abs(self.score_better(plan)) < TIED_SCORE
         is_tied &= np.abs(self.score_cheaper(plan)) < TIED_SCORE
         is_tied &= np.abs(self.score_faster(plan)) < CLEAR_SCORE
@@ -176,7 +176,7 @@ class Contenders:
         return [int(i) for i in np.flatnonzero(is_tied)]
 
     def may_replace(self, plan: int) -> npt.NDArray[np.bool_]:
-        """Whether each plan is neither clearly worse nor clearly more expensive than this one."""
+        """Mask of the plans that are neither clearly worse nor clearly more expensive than this one."""
         out = (self.score_better(plan) > -TIED_SCORE) & (self.score_cheaper(plan) > -TIED_SCORE)
         out[plan] = False
         return np.asarray(out)
@@ -185,7 +185,7 @@ class Contenders:
         """Undecided plans that could replace the choice at their upper bounds, narrowest range first."""
         score = self.score_better(choice)
         better = set(np.flatnonzero(score >= TIED_SCORE).tolist() if choice != self.best else ())
-        ruling_out = better.union(self.outdoing(choice).tolist()) - set(range(self.decided))
+        ruling_out = better.union(self.outdoing_plans(choice).tolist()) - set(range(self.decided))
         may_tie = self.may_replace(self.best)
         may_tie[: self.decided] = False
         plans = [int(i) for i in np.flatnonzero(may_tie) if self._may_win_at_bound(int(i), choice)]
@@ -199,12 +199,12 @@ class Contenders:
         is outdone by the same plans, and its extra samples cost more."""
         if not self.is_preferred(plan, choice) or not self.is_worth_its_cost(plan, self.cheapest):
             return False
-        return bool((self.outdoing(plan) >= self.decided).all())
+        return bool((self.outdoing_plans(plan) >= self.decided).all())
 
     def may_win_tie(self, plan: int) -> bool:
         """Whether a tied plan is unbeaten, worth its cost and not outdone by another."""
         worth_it = self.is_worth_its_cost(plan, self.cheapest)
-        return worth_it and not self.is_beaten(plan) and not len(self.outdoing(plan))
+        return worth_it and not self.is_beaten(plan) and not len(self.outdoing_plans(plan))
 
     def is_worth_its_cost(self, plan: int, than: int) -> bool:
         """Whether the extra samples over another plan cost little enough."""
@@ -215,8 +215,8 @@ class Contenders:
         limit = self.cost[than] * (1 + NEGLIGIBLE_COST)
         return bool(paid <= self.most_per_sample * gained or self.cost[plan] <= limit)
 
-    def outdoing(self, plan: int) -> npt.NDArray[np.intp]:
-        """Indices of faster plans, not much less certain, that cost as much or are worth their cost."""
+    def outdoing_plans(self, plan: int) -> npt.NDArray[np.intp]:
+        """Indices of faster plans, not much less certain, that cost no more or are worth their cost."""
         gained, paid = self.speed - self.speed[plan], self.usd_per_s - self.usd_per_s[plan]
         is_cheap = self.cost <= self.cost[plan] * (1 + NEGLIGIBLE_COST)
         is_worth_it = (paid <= self.worth * gained) | (self.objective == "fastest")

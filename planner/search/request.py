@@ -118,7 +118,7 @@ class Request:
         return {name: values for name, values in by_name.items() if values is not None}
 
     @property
-    def names_mesh(self) -> bool:
+    def is_mesh_named(self) -> bool:
         """Whether the request sets the degree of a mesh axis."""
         return not self.axis_settings.keys().isdisjoint(degree_flags())
 
@@ -133,7 +133,7 @@ class Request:
 
     @cached_property
     def recordings(self) -> Recordings | None:
-        """The recorded profiles, which can be scaled to other devices and batches; None without a profile."""
+        """Recorded profiles, which can be scaled to other devices and batches; None without a profile."""
         if self.profile is None:
             return None
         from planner.device.recorded.recordings import Recordings
@@ -142,7 +142,7 @@ class Request:
 
     @cached_property
     def goal(self) -> Objective:
-        """The objective; "fastest" by default if the user owns all machines, else "balanced"."""
+        """Objective of the search; by default "fastest" on owned machines only, else "balanced"."""
         from planner.search.machines import uses_own_machines
 
         return self.objective or ("fastest" if uses_own_machines(self) else "balanced")
@@ -158,7 +158,7 @@ class Request:
         narrowed = self.gpu is not None or self.providers is not None or self.sold
         if self.hardware is not None and not narrowed:
             return self.hardware
-        if self.profile is not None and self.hardware is None and not (self.any_device or self.gpu):
+        if self.profile is not None and self.hardware is None and not (self.may_use_any_device or self.gpu):
             return (self.recorded_on.name,)
         from planner.search.machines import machine_names
 
@@ -169,7 +169,7 @@ class Request:
         return tuple(name for name in names if not recordings.mismatch_reason(self.market.find_machine(name)))
 
     @property
-    def any_device(self) -> bool:
+    def may_use_any_device(self) -> bool:
         """Whether recordings on a catalog device may be scaled to other machines."""
         from planner.hardware.catalog import is_machine_name
 
@@ -177,7 +177,7 @@ class Request:
         return known is not None and known.source is not None and not is_machine_name(known.first.hardware)
 
     @property
-    def open_choice(self) -> bool:
+    def is_choice_open(self) -> bool:
         """Whether the search may choose among all machines."""
         return self.hardware is None and self.gpu is None and self.sold is not False
 
@@ -185,7 +185,7 @@ class Request:
     def market(self) -> Market:
         """The machine catalog with the request's prices, region and network."""
         own = load_machines_from_files((*(self.hardware or ()), *(self.server_hardware or ())))
-        unnamed = self.profile is not None and self.hardware is None and not self.any_device
+        unnamed = self.profile is not None and self.hardware is None and not self.may_use_any_device
         recorded = (self.recorded_on,) if unnamed else ()
         terms = (self.network_used, self.bandwidth_bytes_per_s, self.region, self.spot)
         return Market(*terms, own=(*own, *recorded), rdma=self.rdma, own_usd_per_hour=self.own_usd_per_hour)

@@ -42,8 +42,8 @@ def _version_1_settings(plan: Plan) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A feasible plan. `sigma` is the log-speed error shared on a `device`, `own_sigma` that of the
-    simulation."""
+    """Feasible plan as the decision rule compares it. `sigma` is the log-speed error shared on a `device`,
+    `own_sigma` that of the simulation."""
 
     device: str
     samples_per_s: float
@@ -54,15 +54,17 @@ class Candidate:
 
     @property
     def total_sigma(self) -> float:
+        """Standard deviation of the log-speed error, shared and own."""
         return float(np.hypot(self.sigma, self.own_sigma))
 
     @property
     def effective_samples_per_s(self) -> float:
-        """Inverse of the expected time per sample."""
+        """Samples per second by the expected time per sample."""
         return self.samples_per_s * exp(-(self.total_sigma**2) / 2)
 
     @property
     def expected_usd_per_sample(self) -> float:
+        """Expected cost per sample in USD."""
         return self.usd_per_hour / 3600 / self.effective_samples_per_s
 
 
@@ -97,6 +99,7 @@ class ScoredPlan:
 
     @property
     def samples_per_s(self) -> float:
+        """Predicted samples per second."""
         return self.prediction.samples_per_s
 
     @property
@@ -135,6 +138,7 @@ class ScoredPlan:
 
     @property
     def usd_per_hour(self) -> float:
+        """Price of all machines in USD per hour."""
         return sum(cost.usd_per_hour for cost in self.costs)
 
     def usd_of(self, role: str) -> float | None:
@@ -159,10 +163,12 @@ class ScoredPlan:
 
     @property
     def tokens_per_s(self) -> float | None:
+        """Predicted tokens per second; None for models without sequences."""
         return None if self.sample_tokens is None else self.samples_per_s * self.sample_tokens
 
     @property
     def usd_per_billion_tokens(self) -> float | None:
+        """USD per billion tokens; None for models without sequences."""
         if self.sample_tokens is None:
             return None
         return self.usd_per_million_samples * 1e3 / self.sample_tokens
@@ -289,7 +295,7 @@ class Training:
 
 
 def missed_limit(scored: ScoredPlan, request: Request, training: Training | None) -> Limit | None:
-    """The first limit that a plan misses, deadline and spend at the request's confidence; None if none."""
+    """First limit that a plan misses, deadline and spend at the request's confidence; None if none."""
     if request.budget_usd_per_hour is not None and scored.usd_per_hour > request.budget_usd_per_hour:
         return Limit.BUDGET
     if request.min_samples_per_s is not None and scored.samples_per_s < request.min_samples_per_s:
@@ -303,8 +309,8 @@ def missed_limit(scored: ScoredPlan, request: Request, training: Training | None
     return Limit.SPEND if over else None
 
 
-def within_limits(rows: Sequence[ScoredPlan], request: Request) -> list[ScoredPlan]:
-    """Plans that meet the limits of the request."""
+def plans_within_limits(rows: Sequence[ScoredPlan], request: Request) -> list[ScoredPlan]:
+    """Plans that meet all limits of the request."""
     training = training_of(request)
     return [row for row in rows if missed_limit(row, request, training) is None]
 
@@ -318,13 +324,13 @@ def ranking_of(rows: Sequence[ScoredPlan], request: Request) -> Ranking:
 
 
 def best_of(rows: Sequence[ScoredPlan], request: Request) -> ScoredPlan:
-    """The plan that the decision rule picks among feasible plans, or among all if none is feasible."""
-    possible = within_limits(rows, request) or rows
+    """Plan that the decision rule picks: among feasible plans, or all if none is feasible."""
+    possible = plans_within_limits(rows, request) or rows
     return possible[ranking_of(possible, request).recommended]
 
 
 def with_job(scored: ScoredPlan, request: Request) -> dict[str, Any]:
-    """The JSON object of a plan, with the job's time and cost and the limit that it misses."""
+    """JSON object of a plan, with the job's time and cost and the limit that it misses."""
     training = training_of(request)
     names = ("job_samples", "job_tokens", "job_s", "job_usd")
     figures = dict.fromkeys(names) if training is None else training.figures(scored)
@@ -332,7 +338,7 @@ def with_job(scored: ScoredPlan, request: Request) -> dict[str, Any]:
 
 
 def training_of(request: Request) -> Training | None:
-    """The requested or default job; None if the samples per epoch are unknown."""
+    """Requested or default job; None if the samples per epoch are unknown."""
     from planner.search.request import model_of
 
     if request.samples is None and request.profile is not None:
@@ -355,11 +361,12 @@ def training_of(request: Request) -> Training | None:
 
 
 def _is_whole(value: float) -> bool:
+    """Whether a number is whole up to rounding."""
     return value > 0.5 and abs(value - round(value)) < 1e-9 * max(value, 1.0)
 
 
 def usual_job(request: Request) -> tuple[str, str, float | None] | None:
-    """The default job in words, the model's name and tokens per epoch; None if the request names a job."""
+    """Default job in words, the model's name, and tokens per epoch; None if the request names a job."""
     from planner.search.request import model_of
 
     training = training_of(request)

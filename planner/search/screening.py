@@ -45,7 +45,7 @@ def screened_space(
     machines: tuple[Hardware, ...],
     on_improvement: OnImprovement = ignore_progress,
 ) -> Space:
-    """Enumerates the plans that may win; `on_improvement` receives the plans scored so far."""
+    """Space of the plans that may win; `on_improvement` receives the plans scored so far."""
     cases, request = simulations.cases, simulations.request
     asked = allowed_strategies(request)
     few = tuple(kind for kind in asked if EXCHANGES.entry(kind).tier is not Tier.CONTENDER)
@@ -82,7 +82,7 @@ def _baseline_front(
     for _ in range(rounds):
         left = [i for i in left if not floors.dominates(bounds[i], usd_per_s[i] / bounds[i], i)]
         batch, left = left[:each], left[each:]
-        scored = simulations.scored([space.plans[i] for i in batch], "glance")
+        scored = simulations.score_plans([space.plans[i] for i in batch], "glance")
         for i, entry in zip(batch, scored, strict=True):
             if (sure := entry.prediction.samples_per_s_low) > 0:
                 floors.add(sure, usd_per_s[i] / sure, i)
@@ -137,9 +137,11 @@ class BoundPruner:
         return kept
 
     def _is_considered(self, kind: str, site: Site) -> bool:
+        """Whether the search tries a strategy on a site."""
         return is_considered(self.cases.request, kind, site, self.cases.model, self.asked)
 
     def _contender_options(self, site: Site) -> Iterator[Exchange]:
+        """Yields the contender strategies that the search tries on a site."""
         return usual_strategies(self.cases.request, site, self.cases.model, self.contenders, self.asked)
 
     def _may_win(self, ceiling: float, usd_per_s: float) -> bool:

@@ -35,7 +35,7 @@ FEWEST_STEPS = 72  # twelve a run
 
 @dataclass(frozen=True, slots=True)
 class RungEffort:
-    """How hard to try.
+    """Precision and length of the simulations in a rung.
 
     `max_steps` are those of a worker in all runs at most; None, as for `precision`, is the request's;
     `first_runs` are made in any case; with `fewer`, many workers do fewer steps each, which say as much.
@@ -80,18 +80,19 @@ def cautious_interval(score: Prediction, rung: Rung) -> tuple[float, float]:
 
 
 def half_width(score: Prediction) -> float:
+    """Half-width of a prediction's confidence interval, in samples per second."""
     return score.samples_per_s_high - score.samples_per_s
 
 
-def is_within_error(difference: float, one: Prediction, other: Prediction) -> bool:
+def is_within_error(difference: float, first: Prediction, second: Prediction) -> bool:
     """Whether a difference is within the combined error of two scores."""
-    return abs(difference) <= hypot(half_width(one), half_width(other))
+    return abs(difference) <= hypot(half_width(first), half_width(second))
 
 
-def gain(now: Prediction, more: Prediction) -> tuple[float, float]:
-    """Relative gain in throughput of `more` over `now`, and its half-width."""
-    ratio = more.samples_per_s / now.samples_per_s
-    errors = half_width(now) / now.samples_per_s, half_width(more) / more.samples_per_s
+def relative_gain(base: Prediction, other: Prediction) -> tuple[float, float]:
+    """Relative gain in throughput of `other` over `base`, and its half-width."""
+    ratio = other.samples_per_s / base.samples_per_s
+    errors = half_width(base) / base.samples_per_s, half_width(other) / other.samples_per_s
     return ratio - 1, ratio * hypot(*errors)
 
 
@@ -128,6 +129,7 @@ class Simulations:
         return self.executor.submit(simulate_case, *self._case_and_effort(plan, effort))
 
     def _case_and_effort(self, plan: Plan, effort: RungEffort) -> tuple[Case, Effort]:
+        """Simulator case of a plan, with the effort of a rung."""
         from planner.simulator.simulate import Effort
 
         return (
@@ -153,17 +155,17 @@ class Simulations:
         else:
             tasks = {plan: self.submit(plan, rung) for plan in new}
             for plan, entry in _yield_results(tasks):
-                known[plan, rung] = self.cases.adjusted(plan, entry)
+                known[plan, rung] = self.cases.correct_prediction(plan, entry)
         return [known[plan, rung] for plan in plans]
 
-    def scored(self, plans: Iterable[Plan], rung: Rung = "long") -> list[ScoredPlan]:
+    def score_plans(self, plans: Iterable[Plan], rung: Rung = "long") -> list[ScoredPlan]:
         """Simulates plans and adds their prices, bounds and errors."""
         plans = list(plans)
         predictions = self.predict_all(plans, rung)
-        return [self.cases.scored(plan, found) for plan, found in zip(plans, predictions, strict=True)]
+        return [self.cases.score_plan(plan, found) for plan, found in zip(plans, predictions, strict=True)]
 
-    def known(self, plan: Plan) -> Prediction | None:
-        """The prediction from the longest simulation of a plan so far; None if it was never simulated."""
+    def longest_prediction(self, plan: Plan) -> Prediction | None:
+        """Prediction from the longest finished simulation of a plan; None if there is none."""
         predictions = (self._predictions.get((plan, rung)) for rung in reversed(RUNGS))
         return next((prediction for prediction in predictions if prediction is not None), None)
 
@@ -185,14 +187,15 @@ class Simulations:
         }
         for plan, begun in _yield_results(tasks):
             self._begun[plan, effort] = begun
-            self._predictions[plan, rung] = self.cases.adjusted(plan, begun.prediction())
+            self._predictions[plan, rung] = self.cases.correct_prediction(plan, begun.prediction())
 
 
 @contextmanager
 def executor_of(
     executor: Executor | None = None, jobs: int | None = None, cluster: str | None = None
 ) -> Iterator[Executor]:
-    """Context manager for an executor: the given one, a Dask cluster, or a thread pool stopped on exit."""
+    """Context manager for an executor: the given one, a Dask cluster, or a thread pool. The pool is stopped
+    on exit."""
     if executor is not None:
         yield executor
         return
@@ -211,7 +214,7 @@ def executor_of(
 
 
 class _Threads(ThreadPoolExecutor):
-    """A thread pool whose running simulations end when `stop` is set."""
+    """Thread pool whose running simulations end when `stop` is set."""
 
     def __init__(self, threads: int) -> None:
         super().__init__(threads)
@@ -221,7 +224,7 @@ class _Threads(ThreadPoolExecutor):
         return super().submit(call_stoppable, self.stop, fn, *args, **kwargs)
 
 
-def slots(executor: Executor) -> int:
+def slot_count(executor: Executor) -> int:
     """Number of simulations that an executor runs at once."""
     known = getattr(executor, "slots", None) or getattr(executor, "_max_workers", None)
     return int(known or os.cpu_count() or 1)

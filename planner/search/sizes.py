@@ -23,7 +23,7 @@ from planner.model import Model
 from planner.parallel.data import EXCHANGES, Asked, Exchange, Site, Tier
 from planner.parallel.mesh import Mesh, meshes, strategy_axis
 from planner.parallel.plan import Plan
-from planner.search.machines import owned_machines
+from planner.search.machines import owned_machine_count
 from planner.search.request import MAX_WORKERS, Request
 
 DEFAULT_PER_REPLICA = (1, 2, 4)  # above 1 on CPU machines only
@@ -54,6 +54,7 @@ def usual_precision(device: Device) -> Precision:
 
 
 def batches(request: Request, model: Model, worker: Hardware) -> Iterable[int]:
+    """Batches per device to try: the requested or recorded ones, the default, or the usual ones."""
     if request.profile is not None and request.batches in (None, "auto"):
         return (request.profile.batch,)
     if request.batches is None:
@@ -62,11 +63,11 @@ def batches(request: Request, model: Model, worker: Hardware) -> Iterable[int]:
         return request.batches
     if model.sequence_length is not None:
         return [2**k for k in range(MICRO_BATCHES + 1)]
-    largest = largest_alone(model, worker)
+    largest = largest_single_device_batch(model, worker)
     return [2**k for k in range(3, 11) if 2**k <= largest]
 
 
-def largest_alone(model: Model, worker: Hardware) -> int:
+def largest_single_device_batch(model: Model, worker: Hardware) -> int:
     """Largest batch that fits on one device without optimizer state."""
     return footprint(model, usual_precision(worker.device)).largest_batch(
         worker.device, Shares(optimizer=0.0)
@@ -143,7 +144,7 @@ def _max_nodes(request: Request, worker: Hardware, model: Model) -> int:
         most = min(most, request.machines)
     elif is_on_one_machine(model, worker):
         most = 1
-    if (owned := owned_machines(request, worker)) is not None:
+    if (owned := owned_machine_count(request, worker)) is not None:
         most = min(most, owned)
     return most if can_span_machines(request, worker) else min(most, 1)
 
@@ -155,7 +156,7 @@ def recompute_options(request: Request, model: Model) -> tuple[Recompute, ...]:
 
 
 def with_workers(plan: Plan, workers: int, global_batch: int | None) -> Plan | None:
-    """The plan with this number of workers at the same global batch; None if it does not divide."""
+    """Plan with this number of workers at the same global batch; None if it does not divide."""
     more = replace(plan, workers=workers)
     if global_batch is None:
         return more
@@ -164,7 +165,7 @@ def with_workers(plan: Plan, workers: int, global_batch: int | None) -> Plan | N
 
 
 def with_micro_batches(plan: Plan, count: int) -> Plan | None:
-    """The plan with its batch split into `count` micro-batches; None if it does not divide."""
+    """Plan with its batch split into `count` micro-batches; None if it does not divide."""
     if plan.batch % count:
         return None
     return replace(plan, batch=plan.batch // count, accumulate=plan.accumulate * count)
@@ -200,7 +201,7 @@ def max_step_samples(model: Model) -> int:
     return MOST_SAMPLES if model.sequence_length is None else max(MOST_TOKENS // model.sequence_length, 1)
 
 
-def exceeds_max_step(request: Request, model: Model, batch: int, replicas: int) -> bool:
+def is_over_max_step(request: Request, model: Model, batch: int, replicas: int) -> bool:
     """Whether a step has more samples than published training recipes use."""
     in_all = batch * (request.accumulate or 1) * replicas
     return is_batch_open(request, model) and replicas > 1 and in_all > max_step_samples(model)
@@ -229,7 +230,7 @@ def meshes_on(
     """Meshes to try: the requested ones, else unsharded replicas and, for large models, sharded ones."""
     contends = any(EXCHANGES.entry(kind).tier is Tier.CONTENDER for kind in strategies)
     large = model.parameters >= LARGE_PARAMETERS
-    asked, named = request.axis_settings, request.names_mesh
+    asked, named = request.axis_settings, request.is_mesh_named
     free = worker.device_count > 1 and request.workers_per_replica is None and large
     machine = Site(worker, worker.device_count, request.market)
     sharded = [] if not (named or free) else meshes(model, machine, asked, free=free)
@@ -249,15 +250,15 @@ def _strategy_meshes(request: Request, worker: Hardware, model: Model, whole: bo
 
 
 def named_mesh(request: Request, worker: Hardware, model: Model) -> Mesh:
-    """The mesh that the request sets; unsharded by default."""
-    if request.names_mesh:
+    """Mesh that the request sets; unsharded by default."""
+    if request.is_mesh_named:
         return meshes_on(request, worker, model)[0]
     return (
         Mesh.of(workers_per_replica=request.workers_per_replica[0]) if request.workers_per_replica else Mesh()
     )
 
 
-def divides_global_batch(request: Request, batch: int, site: Site) -> bool:
+def can_share_global_batch(request: Request, batch: int, site: Site) -> bool:
     """Whether the replicas of a site can share the global batch at this micro-batch."""
     return request.global_batch is None or request.global_batch % (batch * max(site.replicas, 1)) == 0
 
@@ -303,7 +304,7 @@ def allowed_strategies(request: Request) -> tuple[str, ...]:
 
 
 def strategy_settings(request: Request, kind: str, *, single: bool = False) -> Asked:
-    """The request's settings of a strategy; `single` marks a question about one plan."""
+    """Requested settings of a strategy; `single` marks a question about one plan."""
     named = {name: getattr(request, name) for name in EXCHANGES.entry(kind).fields}
     settings = {name: value for name, value in named.items() if value is not None}
     return Asked(settings, dict(request.exchanges or ()).get(kind, {}), single, request.brief)

@@ -27,9 +27,9 @@ from planner.search.feasibility import Feasibility, exclusion
 from planner.search.request import SERVER_WORDS, Request
 from planner.search.sizes import (
     allowed_strategies,
-    divides_global_batch,
-    exceeds_max_step,
+    can_share_global_batch,
     is_batch_open,
+    is_over_max_step,
     may_accumulate,
     meshes_on,
     micro_batches,
@@ -68,6 +68,7 @@ class Space:
 
     @property
     def considered(self) -> int:
+        """Number of plans considered: feasible, dropped and pruned."""
         return len(self.plans) + sum(self.dropped.values()) + self.pruned
 
 
@@ -90,7 +91,7 @@ def enumerate_plans(
     prices: list[float] = []
     useful: list[float] = []
     for worker in worker_machines(request) if machines is None else machines:
-        if why := why_left_out(worker, request, unpriced=unpriced):
+        if why := machine_exclusion_reason(worker, request, unpriced=unpriced):
             space.left_out.setdefault(why, []).append(worker.name)
             continue
         for plan in plans_on(worker, request, feasibility, pruner=pruner, only=only):
@@ -132,11 +133,11 @@ def worker_machines(request: Request) -> tuple[Hardware, ...]:
     return workers
 
 
-def why_left_out(worker: Hardware, request: Request, *, unpriced: bool = False) -> Reason | None:
+def machine_exclusion_reason(worker: Hardware, request: Request, *, unpriced: bool = False) -> Reason | None:
     """Reason why no plans are made on a machine; None if some are."""
     market = request.market
-    recorded = request.profile is not None and request.hardware is None and not request.any_device
-    free = market.is_free(worker) and not request.open_choice
+    recorded = request.profile is not None and request.hardware is None and not request.may_use_any_device
+    free = market.is_free(worker) and not request.is_choice_open
     if market.usd_per_hour(worker) is None and not free and not (recorded and unpriced):
         meant = "; add --hardware with the machine that is meant" if recorded else ""
         return Reason("has", market.missing_price_text + meant)
@@ -174,7 +175,9 @@ def plans_on(
         for batch in (*micro_batches(request, model, worker), *fewer):
             if own is not None and keeps_own and batch != own:
                 continue
-            counts = sorted({*one_device(request, worker, only), *worker_counts(request, worker, model)})
+            counts = sorted(
+                {*single_worker_counts(request, worker, only), *worker_counts(request, worker, model)}
+            )
             if pruner is not None:
                 whole = {workers: site_of(request, worker, workers) for workers in counts}
                 counts = [n for n in counts if pruner.machines_may_win(whole[n], batch, precision)]
@@ -193,7 +196,7 @@ def plans_on(
                         continue
                     if (site := sites.get((workers, mesh))) is None:
                         site = sites[workers, mesh] = site_of(request, worker, workers, mesh)
-                    divided = divides_global_batch(request, batch, site)
+                    divided = can_share_global_batch(request, batch, site)
                     if divided and pruner is not None and not pruner.site_may_win(site, batch, precision):
                         held.add((workers, mesh))
                         continue
@@ -202,7 +205,7 @@ def plans_on(
                         known[workers, mesh] = tuple(usual_strategies(request, site, model, named, asked))
                     choices = known[workers, mesh]
                     if own is not None:
-                        most = not exceeds_max_step(request, model, batch, site.replicas)
+                        most = not is_over_max_step(request, model, batch, site.replicas)
                         choices = tuple(
                             choice
                             for choice in choices
@@ -271,14 +274,14 @@ def plans_at(
 
 
 def site_of(request: Request, worker: Hardware, workers: int, mesh: Mesh = WHOLE) -> Site:
-    """A site of this many workers on machines of one kind."""
+    """Site of this many workers on machines of one kind."""
     return Site(worker, workers, request.market, mesh, seed=request.seed)
 
 
-def one_device(request: Request, worker: Hardware, only: Kinds = None) -> tuple[int, ...]:
-    """(1,) if one device of a larger machine is tried alone, since its links may be slow; else empty."""
+def single_worker_counts(request: Request, worker: Hardware, only: Kinds = None) -> tuple[int, ...]:
+    """(1,) if one device of a larger machine is also tried, as its links may be slow; else empty."""
     several = worker.device_count > 1 and "alone" in (allowed_strategies(request) if only is None else only)
-    whole = not request.names_mesh
+    whole = not request.is_mesh_named
     return (1,) if several and whole and (request.workers is None or 1 in request.workers) else ()
 
 

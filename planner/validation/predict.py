@@ -29,7 +29,7 @@ from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.joint import slowest_factor, usual_sigma
 from planner.parallel.data.owned import Owned
 from planner.parallel.mesh import data_parallel_group
-from planner.search.cases import computes_in_units, device_computation
+from planner.search.cases import device_computation, is_computed_in_units
 from planner.simulator.simulate import Effort, simulate_case
 from planner.validation.row import load_figures, read_data_table
 from planner.validation.run import CompleteRun, Run
@@ -129,7 +129,7 @@ def _distributed_step(run: CompleteRun) -> RunStep:
         exposed = parts.communication_s / max(parts.step_s, 1e-12)
     slower = slowest_factor(usual_sigma(seconds, run.accumulate), run.layout.replicas, run.layout.mesh.stages)
     error = _model_error(run)
-    if not computes_in_units(run.model, site):
+    if not is_computed_in_units(run.model, site):
         error = error.add_scaling_error(site.machines, site.workers)
     return RunStep(seconds * slower, error, slower, exposed)
 
@@ -137,7 +137,7 @@ def _distributed_step(run: CompleteRun) -> RunStep:
 def micro_batch_of(run: CompleteRun, site: Site) -> Computation:
     """Computation of one micro-batch on a device of the slowest pipeline stage, at mean durations."""
     software = run.software
-    if not computes_in_units(run.model, site):
+    if not is_computed_in_units(run.model, site):
         made = calibrated_computation(
             run.model,
             run.batch,

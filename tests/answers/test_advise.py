@@ -18,7 +18,7 @@ def test_changes_within_the_error_are_not_advised():
     request = Request(model="alexnet", batches=(64,), hardware=("p3.2xlarge",), interval_width=0.02)
     cases = Cases(request, model_of(request))
     plan = Plan("alexnet", 64, "p3.2xlarge", 4, ParameterServers(1, "p3.2xlarge"))
-    chosen = cases.scored(plan, cases.predict(plan))
+    chosen = cases.score_plan(plan, cases.predict(plan))
     wide = replace(chosen.prediction, samples_per_s_high=10 * chosen.samples_per_s)
     with ThreadPoolExecutor(2) as pool:
         simulations = Simulations(cases, pool)
@@ -31,7 +31,7 @@ def test_changes_within_the_error_are_not_advised():
 
 def changes_of(request: Request, plan: Plan) -> dict[str, str]:
     cases = Cases(request, model_of(request))
-    chosen = cases.scored(plan, cases.predict(plan))
+    chosen = cases.score_plan(plan, cases.predict(plan))
     with ThreadPoolExecutor(2) as pool:
         return {change.kind: change.words for change in next_changes(chosen, Simulations(cases, pool))}
 

@@ -19,7 +19,7 @@ from planner.answers.checking import check_speed, measured_speed, series_quantit
 from planner.answers.training_logs import MOST_VALUES, read_log
 from planner.cli._app import main
 from planner.errors import BadInput
-from planner.search.measured import load
+from planner.search.measured import load_runs
 from planner.units import ratio
 
 PLAN: dict[str, Any] = {
@@ -156,19 +156,19 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert status == 0
     assert "the run is outside the range" in " ".join(out.split())
     assert "Most likely: the device computes 1.3x slower" in out
-    assert [(entry.device, entry.reach, entry.factor) for entry in load()] == [
+    assert [(entry.device, entry.reach, entry.factor) for entry in load_runs()] == [
         ("V100-SXM2-16GB", "machine", 0.8)
     ]
     assert "night run" in run("check", "--list", capsys=capsys)[1]
     assert run("check", "--forget", "H100", capsys=capsys)[0] == 2
     assert run("check", "--forget", "V100-SXM2-16GB", capsys=capsys)[0] == 0
-    assert load() == ()
+    assert load_runs() == ()
     times = tmp_path / "times.csv"
     times.write_text("step_s\n" + "0.32\n" * 20)
     out = run("check", path, "--log", str(times), "--no-keep", capsys=capsys)[1]
     assert "Measured     800 samples/s" in out
     assert "measured by step_s (numbers): 18 values, the first 2 left out as warm-up" in out
-    assert load() == ()
+    assert load_runs() == ()
     times.write_text("0.32\nfast\n")
     status, _, err = run("check", path, "--step-times", str(times), capsys=capsys)
     assert (status, "times.csv:2" in err) == (2, True)
@@ -209,7 +209,7 @@ def test_notes_do_not_act_on_a_terminal(tmp_path: Path, capsys: pytest.CaptureFi
         as_of="2026-11-16",
         note=note,
     )
-    measured.add(kept)
+    measured.add_run(kept)
     with pytest.raises(SystemExit):
         _app.load_command("check")(["--list"], prog_name="planner check")
     out = capsys.readouterr().out

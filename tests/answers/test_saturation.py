@@ -14,7 +14,7 @@ from planner.report.assumed import notes_of
 from planner.report.page import page_of
 from planner.report.saturation import saturation_page, saturation_sentence
 from planner.search.request import Request
-from planner.search.simulations import gain
+from planner.search.simulations import relative_gain
 from planner.simulator.cluster import COMPUTATION, ResourceKind
 
 
@@ -50,7 +50,7 @@ def test_link_that_is_full_saturates():
     assert counts == [1, 2, 3, 4, 6, 8][: len(counts)]
     # Servers are added until one adds less than a tenth; those before it are advised where the gain is clear.
     predictions = [scored.prediction for _, scored in curve.sizes]
-    gains = [gain(now, more) for now, more in pairwise(predictions)]
+    gains = [relative_gain(now, more) for now, more in pairwise(predictions)]
     assert all(added >= 0.1 for added, _ in gains[:-1])
     added, error = gains[-1]
     assert added < 0.1

@@ -19,11 +19,11 @@ from planner.parallel.data import EXCHANGES, Site
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.plan import Plan
 from planner.search import field, flag_values, measured, objectives
-from planner.search.cases import Cases, input_samples_per_s, reads_images
+from planner.search.cases import Cases, has_jpeg_samples, input_samples_per_s
 from planner.search.feasibility import Exclusion, Feasibility, exclusion, has_machines
-from planner.search.field import _Single
+from planner.search.field import _SingleDevice
 from planner.search.flag_values import check_size
-from planner.search.machines import owned_machines
+from planner.search.machines import owned_machine_count
 from planner.search.objectives import staleness_discount
 from planner.search.race import Race
 from planner.search.request import Request
@@ -32,8 +32,8 @@ from planner.search.simulations import Simulations, executor_of
 from planner.search.sizes import (
     batch_discount,
     dividing_batches,
-    exceeds_max_step,
     is_batch_open,
+    is_over_max_step,
     max_step_samples,
     smaller_batches,
     usual_precision,
@@ -77,7 +77,7 @@ def test_plan_of_exactly_the_owned_machines_is_kept() -> None:
     own = replace(load_hardware("p3.2xlarge"), name="ours", standing="own", machines=4)
     market = Market(own=(own,))
     asked: Any = SimpleNamespace(market=market, machines=None, workers=(4,))
-    assert owned_machines(asked, own) == 4
+    assert owned_machine_count(asked, own) == 4
     rented = replace(FOUR, machine="ours").rented(market)
     assert has_machines(rented, asked)
     assert not has_machines((*rented, replace(rented[0], role="servers", count=1)), asked)
@@ -187,9 +187,9 @@ def test_with_workers_keeps_the_global_batch_or_says_that_it_cannot() -> None:
 
 def test_images_of_a_step_end_at_8192_and_tokens_at_two_to_the_24th() -> None:
     open_ = Request(model="resnet50", hardware=("p3.2xlarge",))
-    assert not exceeds_max_step(open_, RESNET, 32, 256)
-    assert exceeds_max_step(open_, RESNET, 1, 8193)
-    assert not exceeds_max_step(open_, RESNET, 8193, 1)  # one device takes what it is given
+    assert not is_over_max_step(open_, RESNET, 32, 256)
+    assert is_over_max_step(open_, RESNET, 1, 8193)
+    assert not is_over_max_step(open_, RESNET, 8193, 1)  # one device takes what it is given
     assert max_step_samples(load_model("bert-large").with_sequence_length(512)) == 32768
 
 
@@ -256,8 +256,8 @@ def test_bound_pruner_keeps_what_two_percent_and_the_interval_may_lift(ceiling: 
 def test_machines_three_times_as_expensive_per_sample_are_left_out(times: float, gone: bool) -> None:
     """The rival surely reaches nine tenths of its bound: 100 samples/s at $0.9 cost a millionth part more."""
     device = Device("X", "gpu", flops={"fp32": 1e12}, memory_bytes=16e9)
-    rival = _Single(Hardware("rival", device), 100.0, 0.9)
-    dear = _Single(Hardware("dear", device), 10.0, 0.1 * times)
+    rival = _SingleDevice(Hardware("rival", device), 100.0, 0.9)
+    dear = _SingleDevice(Hardware("dear", device), 10.0, 0.1 * times)
     cases = Cases(replace(ASKED, hardware=None, workers=None, budget_usd_per_hour=0.95), RESNET)
     assert ("dear" in field._find_outclassed([rival, dear], cases)) is gone
 
@@ -265,8 +265,8 @@ def test_machines_three_times_as_expensive_per_sample_are_left_out(times: float,
 @pytest.mark.parametrize(("usd", "gone"), [(1.0, True), (1.001, False)])
 def test_machine_of_exactly_the_budget_is_a_rival(usd: float, gone: bool) -> None:
     device = Device("X", "gpu", flops={"fp32": 1e12}, memory_bytes=16e9)
-    rival = _Single(Hardware("rival", device), 100.0, usd)
-    dear = _Single(Hardware("dear", device), 0.5, 0.5)
+    rival = _SingleDevice(Hardware("rival", device), 100.0, usd)
+    dear = _SingleDevice(Hardware("dear", device), 0.5, 0.5)
     cases = Cases(replace(ASKED, hardware=None, workers=None, budget_usd_per_hour=1.0), RESNET)
     assert ("dear" in field._find_outclassed([rival, dear], cases)) is gone
 
@@ -275,8 +275,8 @@ def test_machine_of_exactly_the_budget_is_a_rival(usd: float, gone: bool) -> Non
 def test_expensive_machines_stay_where_the_budget_makes_them_the_fastest(speed: float, gone: bool) -> None:
     """Four of them are within the budget; the rival surely reaches 90 samples/s."""
     device = Device("X", "gpu", flops={"fp32": 1e12}, memory_bytes=16e9)
-    rival = _Single(Hardware("rival", device), 100.0, 0.1)
-    dear = _Single(Hardware("dear", device), speed, 1.0)
+    rival = _SingleDevice(Hardware("rival", device), 100.0, 0.1)
+    dear = _SingleDevice(Hardware("dear", device), speed, 1.0)
     cases = Cases(replace(ASKED, hardware=None, workers=None, budget_usd_per_hour=4.0), RESNET)
     assert ("dear" in field._find_outclassed([rival, dear], cases)) is gone
 
@@ -322,11 +322,11 @@ def test_measured_run_is_kept_up_to_twenty_times_off(
     monkeypatch.setenv("PLANNER_HOME", str(tmp_path))
     run = measured.Measured("T4", "device", "resnet50", "fp16", 64.0, 64.0 * factor, "2026-01-01")
     if good:
-        measured.add(run)
-        assert measured.load() == (run,)
+        measured.add_run(run)
+        assert measured.load_runs() == (run,)
     else:
         with pytest.raises(BadInput, match="times what was predicted"):
-            measured.add(run)
+            measured.add_run(run)
 
 
 def test_race_for_skips_plans_within_a_tenth_only_between_the_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,7 +354,7 @@ def test_race_for_skips_plans_within_a_tenth_only_between_the_ends(monkeypatch: 
 def test_images_are_read_as_files_from_64_pixels_on(height: int, reads: bool) -> None:
     layer = SimpleNamespace(output_shape=(height, height, 3))
     model: Any = SimpleNamespace(layers=(layer,), sequence_length=None)
-    assert reads_images(model) is reads
+    assert has_jpeg_samples(model) is reads
 
 
 def test_input_of_a_plan_is_its_share_of_the_vcpus() -> None:

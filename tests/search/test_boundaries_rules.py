@@ -8,10 +8,10 @@ from math import exp, log
 import numpy as np
 import pytest
 
-from planner.search.race import Frontier, Race, alternating_order, front
+from planner.search.race import Frontier, Race, alternating_order, pareto_front
 from planner.search.rank import Contenders, rank
 from planner.search.scored import Candidate, confident_share, probability_of_reaching
-from planner.search.simulations import RUNGS, cautious_interval, gain, is_within_error
+from planner.search.simulations import RUNGS, cautious_interval, is_within_error, relative_gain
 
 
 @dataclass
@@ -110,7 +110,7 @@ def test_confident_share_is_reached_with_nine_tenths_by_default() -> None:
     [(10.0, 1.0, [0]), (10.0, 0.99, [1]), (10.01, 1.0, [1]), (10.01, 1.01, [1, 0]), (9.99, 0.99, [0, 1])],
 )
 def test_front_keeps_what_is_faster_or_cheaper_than_all(speed: float, usd: float, kept: list[int]) -> None:
-    assert front(np.array([10.0, speed]), np.array([1.0, usd])) == kept
+    assert pareto_front(np.array([10.0, speed]), np.array([1.0, usd])) == kept
 
 
 @pytest.mark.parametrize(
@@ -234,4 +234,4 @@ def test_cannot_tell_differences_up_to_both_errors(difference: float, untold: bo
 
 
 def test_gain_has_the_errors_of_both() -> None:
-    assert gain(Score(100.0, 97.0, 103.0), Score(200.0, 192.0, 208.0)) == pytest.approx((1.0, 0.1))
+    assert relative_gain(Score(100.0, 97.0, 103.0), Score(200.0, 192.0, 208.0)) == pytest.approx((1.0, 0.1))

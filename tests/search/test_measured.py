@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from planner.errors import BadInput
-from planner.search.measured import Measured, add, factor_for, load, path_of, reach_of, remove
+from planner.search.measured import Measured, add_run, factor_for, load_runs, reach_of, remove_runs, runs_file
 
 
 @pytest.fixture(autouse=True)
@@ -24,23 +24,23 @@ def run(device: str = "A10G", reach: str = "device", rate: float = 80.0, day: st
 
 
 def test_run_of_one_device_counts_for_all_reaches_without_their_own() -> None:
-    add(run(rate=80))
-    add(run(reach="machines", rate=50))
-    runs = load()
+    add_run(run(rate=80))
+    add_run(run(reach="machines", rate=50))
+    runs = load_runs()
     values = [factor_for(runs, "A10G", reach).value for reach in ("device", "machine", "machines")]  # type: ignore[union-attr, arg-type]
     assert values == pytest.approx([0.8, 0.8, 0.5])
     assert factor_for(runs, "H100", "device") is None
 
 
 def test_run_of_several_machines_says_nothing_of_one_device() -> None:
-    add(run(reach="machines", rate=50))
-    assert factor_for(load(), "A10G", "device") is None
+    add_run(run(reach="machines", rate=50))
+    assert factor_for(load_runs(), "A10G", "device") is None
 
 
 def test_several_runs_give_their_geometric_mean_and_the_newest_day() -> None:
-    add(run(rate=50, day="2026-01-02"))
-    add(run(rate=200, day="2025-01-02"))
-    factor = factor_for(load(), "A10G", "device")
+    add_run(run(rate=50, day="2026-01-02"))
+    add_run(run(rate=200, day="2025-01-02"))
+    factor = factor_for(load_runs(), "A10G", "device")
     assert factor is not None
     assert math.isclose(factor.value, 1.0)
     assert factor.words == "measured here, 2026-01-02, 2 runs: x 1"
@@ -48,30 +48,30 @@ def test_several_runs_give_their_geometric_mean_and_the_newest_day() -> None:
 
 def test_forgotten_measurement_is_gone() -> None:
     for device in ("A10G", "H100", "A10G"):
-        add(run(device))
-    assert remove(position=2) == 1
-    assert [each.device for each in load()] == ["A10G", "A10G"]
-    assert remove(device="A10G") == 2
-    assert load() == ()
+        add_run(run(device))
+    assert remove_runs(position=2) == 1
+    assert [each.device for each in load_runs()] == ["A10G", "A10G"]
+    assert remove_runs(device="A10G") == 2
+    assert load_runs() == ()
     with pytest.raises(BadInput, match="no kept run 1"):
-        remove(position=1)
+        remove_runs(position=1)
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, math.nan, math.inf, 1e9, 0.01])
 def test_rate_that_cannot_be_meant_is_refused_and_nothing_is_kept(rate: float) -> None:
     with pytest.raises(BadInput):
-        add(run(rate=rate))
-    assert not path_of().exists()
+        add_run(run(rate=rate))
+    assert not runs_file().exists()
 
 
 def test_damaged_file_is_named() -> None:
-    path_of().parent.mkdir()
-    path_of().write_text('{"version": 1, "runs": [')
+    runs_file().parent.mkdir()
+    runs_file().write_text('{"version": 1, "runs": [')
     with pytest.raises(BadInput, match=r"measured\.json"):
-        load()
-    path_of().write_text('{"version": 2, "runs": []}')
+        load_runs()
+    runs_file().write_text('{"version": 2, "runs": []}')
     with pytest.raises(BadInput, match="version 2"):
-        load()
+        load_runs()
 
 
 def test_how_far_a_plan_reaches() -> None:
@@ -82,14 +82,15 @@ def test_runs_added_by_eight_processes_at_once_are_all_kept(tmp_path, monkeypatc
     """Each reads, adds and replaces the file: without a lock they lose each other's runs."""
     monkeypatch.setenv("PLANNER_HOME", str(tmp_path))
     program = (
-        "import sys, time; from planner.search.measured import Measured, add\n"
+        "import sys, time; from planner.search.measured import Measured, add_run\n"
         "time.sleep(max(0.0, float(sys.argv[2]) - time.time()))\n"
         "for count in range(5):\n"
-        "    add(Measured('V100', 'device', f'net-{sys.argv[1]}-{count}', 'fp32', 10.0, 9.0, '2026-01-01'))\n"
+        "    model = f'net-{sys.argv[1]}-{count}'\n"
+        "    add_run(Measured('V100', 'device', model, 'fp32', 10.0, 9.0, '2026-01-01'))\n"
     )
     start = time.time() + 3.0  # all begin together, however long they take to load
     crew = [subprocess.Popen([sys.executable, "-c", program, str(number), str(start)]) for number in range(8)]
     assert [process.wait(60) for process in crew] == [0] * 8
-    names = {run.model for run in load()}
+    names = {run.model for run in load_runs()}
     assert names == {f"net-{number}-{count}" for number in range(8) for count in range(5)}
-    assert remove() == 40
+    assert remove_runs() == 40

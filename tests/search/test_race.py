@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.search.race import Race, front
+from planner.search.race import Race, pareto_front
 from planner.search.simulations import cautious_interval
 
 
@@ -42,8 +42,8 @@ def test_pruning_by_bound_loses_nothing(cases):
     outcome = Race(bound, usd, lambda batch, rung: [Exact(truth[i]) for i in batch]).run(rungs=False)
     long = sorted(outcome.long)
     cost = usd / 3600 / truth
-    everything = {(truth[i], cost[i]) for i in front(truth, cost)}
-    assert {(truth[long[k]], cost[long[k]]) for k in front(truth[long], cost[long])} == everything
+    everything = {(truth[i], cost[i]) for i in pareto_front(truth, cost)}
+    assert {(truth[long[k]], cost[long[k]]) for k in pareto_front(truth[long], cost[long])} == everything
     assert len(outcome.scores) + outcome.pruned_by_bound == len(cases)
 
 
@@ -62,7 +62,7 @@ def test_race_keeps_the_front_when_intervals_hold_the_truth(cases, seed):
 
     outcome = Race(bound, usd, evaluate).run()
     cost = usd / 3600 / truth
-    wanted = {(truth[i], cost[i]) for i in front(truth, cost)}
+    wanted = {(truth[i], cost[i]) for i in pareto_front(truth, cost)}
     assert wanted <= {(truth[i], cost[i]) for i in outcome.long}
 
 
@@ -80,7 +80,7 @@ def test_interrupt_keeps_what_is_done():
 def test_front_holds_plans_that_nothing_dominates():
     speed = np.array([10.0, 20.0, 19.8, 30.0, 5.0])
     cost = np.array([1.0, 1.5, 1.2, 4.0, 1.1])
-    assert front(speed, cost) == [3, 1, 2, 0]
+    assert pareto_front(speed, cost) == [3, 1, 2, 0]
 
 
 def test_rough_score_is_taken_with_caution():

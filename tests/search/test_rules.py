@@ -19,7 +19,7 @@ from planner.report.assumed import notes_of
 from planner.search.cases import Cases
 from planner.search.flag_values import CONFIDENCE
 from planner.search.request import Request, model_of
-from planner.search.scored import ScoredPlan, Training, within_limits
+from planner.search.scored import ScoredPlan, Training, plans_within_limits
 from planner.search.simulations import Simulations
 from planner.servers.parameter_servers import ParameterServers
 
@@ -62,7 +62,7 @@ def test_deadline_keeps_the_plans_that_meet_it(free: Recommendation) -> None:
         for share, kept in ((1.0001, len(plans) - at), (0.9999, len(plans) - at - 1)):
             deadline_s = share * confident_s(plans[at])
             request = replace(free.request, deadline_s=deadline_s)
-            assert within_limits(plans, request) == plans[len(plans) - kept :]
+            assert plans_within_limits(plans, request) == plans[len(plans) - kept :]
     hours = 1.05 * confident_s(plans[-2]) / 3600
     result = recommended(samples=SAMPLES, deadline=f"{hours}h")
     assert result.everything
@@ -78,7 +78,7 @@ def test_limit_on_spending_keeps_the_plans_that_meet_it(free: Recommendation) ->
     for at in (0, 2, 4):
         for share, kept in ((1.0001, at + 1), (0.9999, at)):
             request = replace(free.request, spend_usd=share * confident_usd(plans[at]))
-            assert within_limits(plans, request) == plans[:kept]
+            assert plans_within_limits(plans, request) == plans[:kept]
     spend = 1.02 * confident_usd(plans[1])
     result = recommended(samples=SAMPLES, spend=spend)
     assert result.everything
@@ -89,15 +89,15 @@ def test_limit_on_spending_keeps_the_plans_that_meet_it(free: Recommendation) ->
 def test_least_throughput_keeps_the_plans_that_reach_it(free: Recommendation) -> None:
     plans = sorted(free.everything, key=lambda scored: scored.samples_per_s)
     least = plans[3].samples_per_s
-    assert within_limits(plans, replace(free.request, min_samples_per_s=least)) == plans[3:]
-    assert within_limits(plans, replace(free.request, min_samples_per_s=1.0001 * least)) == plans[4:]
+    assert plans_within_limits(plans, replace(free.request, min_samples_per_s=least)) == plans[3:]
+    assert plans_within_limits(plans, replace(free.request, min_samples_per_s=1.0001 * least)) == plans[4:]
 
 
 def advice(host: str, workers: int, **more: object) -> list[Change]:
     request = Request(model="vgg11", batches=(32,), hardware=("g5.xlarge",), interval_width=0.02, **more)  # type: ignore[arg-type]
     cases = Cases(request, model_of(request))
     plan = Plan("vgg11", 32, "g5.xlarge", workers, ParameterServers(1, host))
-    chosen = cases.scored(plan, cases.predict(plan))
+    chosen = cases.score_plan(plan, cases.predict(plan))
     with ThreadPoolExecutor(2) as pool:
         return next_changes(chosen, Simulations(cases, pool))
 

@@ -91,7 +91,7 @@ def test_launch_starts_machines_where_they_are_rented() -> None:
         request = Request(model="alexnet", hardware=(machine,))
         cases = Cases(request, model_of(request))
         plan = Plan("alexnet", 64, machine, 1, ParameterServers(1, machine))
-        return launch_of(cases.scored(plan, cases.predict(plan)), request)
+        return launch_of(cases.score_plan(plan, cases.predict(plan)), request)
 
     rented = launch("g5.xlarge")
     assert (rented.provider, rented.region) == ("aws", load_hardware("g5.xlarge").price.region)  # type: ignore[attr-defined]

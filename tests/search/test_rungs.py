@@ -32,7 +32,7 @@ def test_long_heat_gives_the_same_whatever_ran_before():
         assert [prediction.runs for prediction in predictions] == [3, 6, 3, 6]
         assert long == simulations(pool).predict_all([PLAN], "long")[0]
         assert stepwise.predict_all([PLAN], "medium")[0] is long
-        assert stepwise.known(PLAN) is long
+        assert stepwise.longest_prediction(PLAN) is long
 
 
 class _StopsAfter(ThreadPoolExecutor):

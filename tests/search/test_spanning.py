@@ -90,7 +90,7 @@ def test_all_machines_of_a_replica_are_paid_for(request_wide: Request) -> None:
     model = load_model(request_wide.model)
     cases = Cases(request_wide, model)
     space = enumerate_plans(request_wide, model)
-    usd = sum(cases.paid(space.plans[0]).usd_per_hour) / 2  # one worker, one server
+    usd = sum(cases.rental_cost(space.plans[0]).usd_per_hour) / 2  # one worker, one server
     for plan, price in zip(space.plans, space.usd_per_hour.tolist(), strict=True):
         assert price == pytest.approx(cases.usd_per_useful_hour(plan))
         assert price == pytest.approx(usd * (plan.workers + plan.exchange.servers))

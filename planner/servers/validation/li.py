@@ -73,7 +73,7 @@ def workers_before_saturation(request: Request) -> int | None:
         simulations = Simulations(cases, pool)
         speeds: list[float] = []
         for workers in range(1, MOST_WORKERS + 1):
-            (scored,) = simulations.scored([replace(plan, workers=workers)])
+            (scored,) = simulations.score_plans([replace(plan, workers=workers)])
             speeds.append(scored.samples_per_s)
             if workers > 1 and speeds[-1] - speeds[-2] < SATURATED * speeds[0]:
                 return workers - 1
