@@ -23,10 +23,11 @@ def _unpacked(folder: str, *names: str) -> list[bytes]:
 def run_metadata() -> list[bytes]:
     """Two real ones and, more often, a small step of two variables that is quick to read."""
     real = [slim(data) for data in _unpacked("tensorflow", "alexnet_ps1_step0.pb", "vgg11_ps2_step0.pb")]
-    return [*[_small_run_metadata()] * 12, *real]
+    return [*[small_run_metadata()] * 12, *real]
 
 
-def _small_run_metadata() -> bytes:
+def small_run_metadata(variable: str = "v") -> bytes:
+    """RunMetadata of one step that downloads and updates two variables with this prefix."""
     worker, server = (f"/job:{job}/replica:0/task:0/device:CPU:0" for job in ("worker", "ps"))
     graph: dict[str, list[bytes]] = {worker: [], server: []}
     stats: dict[str, list[bytes]] = {worker: [], server: []}
@@ -41,19 +42,22 @@ def _small_run_metadata() -> bytes:
         stats[device].append(message((1, name), *times, *more, (8, label)))
 
     for k, at in enumerate((1000, 2000)):
-        node(f"v{k}", "VariableV2", server)
-        node(f"v{k}/send", "_Send", server, f"v{k}", edge=f"edge_{k}_v{k}")
-        node(f"v{k}/recv", "_Recv", worker, edge=f"edge_{k}_v{k}")
-        node(f"g{k}", "MatMul", worker, f"v{k}/recv")
+        node(f"{variable}{k}", "VariableV2", server)
+        node(f"{variable}{k}/send", "_Send", server, f"{variable}{k}", edge=f"edge_{k}_{variable}{k}")
+        node(f"{variable}{k}/recv", "_Recv", worker, edge=f"edge_{k}_{variable}{k}")
+        node(f"g{k}", "MatMul", worker, f"{variable}{k}/recv")
         node(f"g{k}/send", "_Send", worker, f"g{k}", edge=f"edge_{k + 5}_g{k}")
         node(f"g{k}/recv", "_Recv", server, edge=f"edge_{k + 5}_g{k}")
-        node(f"u{k}", "ApplyGradientDescent", server, f"v{k}", f"g{k}/recv")
+        node(f"u{k}", "ApplyGradientDescent", server, f"{variable}{k}", f"g{k}/recv")
         size = (7, message((3, message((4, message((1, 200_000)))))))
-        down, up = f"edge_{k}_v{k} from {server} to {worker}", f"edge_{k + 5}_g{k} from {worker} to {server}"
+        down, up = (
+            f"edge_{k}_{variable}{k} from {server} to {worker}",
+            f"edge_{k + 5}_g{k} from {worker} to {server}",
+        )
         ran("RecvTensor", worker, at, 90, f"[0.2MB] {down}", size)
-        ran(f"g{k}", worker, at + 100, 300, f"g{k} = MatMul(v{k}/recv)")
+        ran(f"g{k}", worker, at + 100, 300, f"g{k} = MatMul({variable}{k}/recv)")
         ran("RecvTensor", server, at + 450, 90, f"[0.2MB] {up}", size)
-        ran(f"u{k}", server, at + 600, 30, f"u{k} = ApplyGradientDescent(v{k}, g{k}/recv)")
+        ran(f"u{k}", server, at + 600, 30, f"u{k} = ApplyGradientDescent({variable}{k}, g{k}/recv)")
     devices = [message((1, device), *((2, stat) for stat in stats[device])) for device in stats]
     graphs = [(3, message(*((1, entry) for entry in nodes))) for nodes in graph.values()]
     return message((1, message(*((1, device) for device in devices))), *graphs)

@@ -49,7 +49,7 @@ from planner.validation.own import read_user_rows
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks/robustness"))
 
 import readers as fuzzed
-from seeds import timelines
+from seeds import small_run_metadata
 
 yaml = pytest.importorskip("yaml")
 DATA = Path(__file__).parents[1] / "data"
@@ -328,11 +328,11 @@ def read_scenario_file(folder: Path, field: str, payload: str) -> Any:
 
 
 def read_tensorflow(folder: Path, field: str, payload: str) -> Any:
-    """A timeline of TensorFlow with a hostile name of a variable."""
-    data = timelines()[0].decode()
-    return import_profile(
-        [written(folder / "t.json", data.replace("w0", json.dumps(payload)[1:-1]))], batch=8
-    )
+    """RunMetadata of TensorFlow with a hostile name of a variable."""
+    path = folder / "step.pb"
+    variable = payload.encode("utf-8", "replace").decode()  # protobuf texts hold no lone surrogates
+    path.write_bytes(small_run_metadata(variable))
+    return import_profile([path], batch=8)
 
 
 READERS: dict[str, tuple[Callable[[Path, str, str], Any], tuple[str, ...]]] = {
