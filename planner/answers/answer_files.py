@@ -56,7 +56,7 @@ class ChosenPlan(msgspec.Struct, frozen=True):
     memory_bytes: float | None = None
     measured_factor: float = 1.0
 
-    def used(self, resource: Resource, default: float) -> float:
+    def utilisation_of(self, resource: Resource, default: float) -> float:
         """Utilisation of a resource as a fraction, or `default` if the answer does not state it."""
         return self.utilisation.get(str(resource), default)
 

@@ -64,7 +64,7 @@ class Check:
 
     @property
     def is_absurd(self) -> bool:
-        """Whether the measured speed is too far off to belong to the same plan."""
+        """Whether the measured speed is so far off that it must belong to another plan."""
         low, high = PLAUSIBLE
         return not low <= self.factor <= high
 
@@ -87,7 +87,7 @@ def _suspects(plan: ChosenPlan, measured: float) -> tuple[Suspect, ...]:
     slower = plan.samples_per_s / measured  # times as long a step
     if abs(slower - 1) <= CLOSE:
         return ()
-    computed = min(plan.used(COMPUTATION, 1.0), 1.0)
+    computed = min(plan.utilisation_of(COMPUTATION, 1.0), 1.0)
     rest = 1.0 - computed
     suspects = []
     if (needed := slower - rest) > 0 and computed > 0:

@@ -47,7 +47,7 @@ def compare_for(
     jobs: int | None = None,
     progress: Progress = ignore_progress,
 ) -> Comparison:
-    """Finds the objective's plan for each compared device, machine or provider, sorted by cost per sample."""
+    """Best plan of each compared device, machine or provider by the objective, sorted by cost per sample."""
     model = model_of(request)
     request = _narrow_request(request, model)
     cases = Cases(request, model, load_runs())

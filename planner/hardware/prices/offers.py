@@ -185,7 +185,7 @@ def _can_replace(candidate: Hardware, hardware: Hardware) -> bool:
 
 
 def _figure_ratios(hardware: Hardware, candidate: Hardware) -> dict[str, float]:
-    """Ratio of the other machine's figure to this machine's, by name of the figure."""
+    """Ratio of the candidate's figure to this machine's, by name of the figure."""
     pairs = {
         "FP32 peak": (hardware.device.fp32_flops, candidate.device.fp32_flops),
         "memory": (hardware.device.memory_bytes, candidate.device.memory_bytes),

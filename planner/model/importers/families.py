@@ -76,7 +76,7 @@ class Family:
 
 
 def family_paths() -> dict[str, Path]:
-    """Path of each model family's file by name; a user's file hides the catalog's."""
+    """Path of each model family's file by name; a user's file overrides the catalog's."""
     folders = [*(folder / "families" for folder in user_folders()), shipped_folder("models") / "families"]
     paths: dict[str, Path] = {}
     for folder in folders:
