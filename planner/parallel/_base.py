@@ -54,8 +54,8 @@ class Divisible(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AxisFlag:
-    """A setting of an axis as users write it. `name` is the flag (`--tensor`), the scenario field and the
-    JSON key; `field` is the attribute of the axis; `key` precedes its value in a plan's key."""
+    """Setting of an axis as users write it. `name` is the flag (`--tensor`), the scenario field and the JSON
+    key; `field` is the attribute of the axis; `key` precedes its value in a plan's key."""
 
     name: str
     field: str
@@ -64,10 +64,10 @@ class AxisFlag:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The part of a request about one parallelism: `settings` by flag, and the `choices` of `--exchange
-    KIND:NAME=VALUE`. With `single`, the question is about one plan: the first candidate is taken, and
-    several values are refused. With `brief`, fewer candidates are tried where the request names none."""
+class RequestedSettings:
+    """Part of a request about one parallelism. `settings` by flag, and the `choices` of `--exchange
+    KIND:NAME=VALUE`. With `single`, the question is about one plan: the first candidate is taken, and several
+    values are refused. With `brief`, fewer candidates are tried where the request names none."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     choices: Mapping[str, str] = field(default_factory=dict)
@@ -77,9 +77,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Communication:
-    """A collective among the ranks of an axis after a layer: `elements` activations per sample in the
-    forward pass, and its transpose (`TRANSPOSED`) in the backward pass. With `of_gradients`, it sends
-    `elements` gradients whatever the batch, in the backward pass only (parameters that all ranks hold)."""
+    """Collective among the ranks of an axis after a layer, in both passes. It has `elements` activations per
+    sample in the forward pass, and its transpose (`TRANSPOSED`) runs in the backward pass. With
+    `of_gradients`, it sends `elements` gradients whatever the batch, in the backward pass only (parameters
+    that all ranks hold)."""
 
     layer: str
     kind: Kind
@@ -89,8 +90,8 @@ class Communication:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The model that one rank computes and stores, and the `communications` of the axis. The rank holds 1
-    / `boundary_split` of a unit's output, and sends that part to the next pipeline stage."""
+    """Part of a model that one rank computes and stores, and the `communications` of the axis. The rank holds
+    1 / `boundary_split` of a unit's output, and sends that part to the next pipeline stage."""
 
     model: Model
     boundary_split: int = 1
@@ -99,7 +100,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class MemoryShare:
-    """The layers on one rank of an axis (None: all), and its peak number of micro-batches in flight."""
+    """Layers on one rank of an axis (None: all), and its peak number of micro-batches in flight."""
 
     layers: frozenset[str] | None = None
     in_flight: float = 1.0
@@ -107,7 +108,7 @@ class MemoryShare:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The texts that describe a parallelism in tables and sentences.
+    """Texts that describe a parallelism in tables and sentences.
 
     `cell` is its text in a table and in a list of degrees (`2 servers on c5n.large`, `tensor 8`); `plan`
     is half a sentence about its settings; `added` names machines besides the workers' (` + 2 servers on
@@ -133,8 +134,9 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class StageSchedule:
-    """One step in pipeline stages: boundaries in the chain of units, index of the `slowest` stage, its
-    wait for others per step, and its sends and receives per micro-batch."""
+    """One step in pipeline stages: their boundaries, the slowest stage, and its waits and sends. Boundaries
+    are in the chain of units; `slowest` is an index; the wait is for others per step, sends and receives are
+    per micro-batch."""
 
     ends: tuple[int, ...]
     slowest: int = 0
@@ -148,7 +150,7 @@ class StageSchedule:
 
 
 class Parallelism(ABC):
-    """The common interface of axes and data-parallel strategies. `kind` is the key in registry and JSON."""
+    """Common interface of axes and data-parallel strategies. `kind` is the key in registry and JSON."""
 
     __slots__ = ()
 
@@ -156,7 +158,7 @@ class Parallelism(ABC):
 
     @classmethod
     @abstractmethod
-    def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
+    def candidates(cls, asked: RequestedSettings, site: Site, model: Model) -> Iterator[Self]:
         """Yields candidates on a site, in the order in which ties are broken. They combine all requested
         settings with those values of the other settings that are worth searching."""
 
@@ -199,6 +201,6 @@ class Axis(Parallelism):
     def schedule(
         self, chain: Chain, stages_s: StagesTime, send_s: float, *, even: bool = False
     ) -> StageSchedule | None:
-        """Schedules the units of a chain in stages, `even` ones if blocks are alike; None for an axis that
-        splits no layers."""
+        """Schedules a chain of units in stages; None for an axis that splits no layers. `even` stages: blocks
+        are alike."""
         return None

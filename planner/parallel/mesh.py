@@ -21,7 +21,15 @@ from typing import TYPE_CHECKING, TypeVar
 from planner import flags
 from planner.errors import BadInput, PlannerError
 from planner.memoize import memoize
-from planner.parallel._base import Asked, Axis, Communication, Divisible, MemoryShare, Shard, StageSchedule
+from planner.parallel._base import (
+    Axis,
+    Communication,
+    Divisible,
+    MemoryShare,
+    RequestedSettings,
+    Shard,
+    StageSchedule,
+)
 from planner.parallel.pipeline import PipelineParallel
 from planner.parallel.tensor import TensorParallel
 
@@ -107,7 +115,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """The axes of degree above 1, in placement order. Without axes, each device holds a whole replica."""
+    """Axes of degree above 1, in placement order. Without axes, each device holds a whole replica."""
 
     axes: tuple[Axis, ...] = ()
     size: int = field(init=False, compare=False)  # devices of a replica
@@ -151,14 +159,14 @@ class Mesh:
 
     @property
     def settings(self) -> dict[str, int]:
-        """All settings of all registered axes, keyed by flag name, as in JSON answers."""
+        """Settings of all registered axes, keyed by flag name, as in JSON answers."""
         return {
             flag.name: getattr(self.axis(kind), flag.field) for kind in AXES.values() for flag in kind.flags
         }
 
     @property
     def nondefault_settings(self) -> dict[str, int]:
-        """The settings above 1, keyed by flag name, as a command line or a store needs them."""
+        """Settings above 1, keyed by flag name, as a command line or a store needs them."""
         return {
             flag.name: value
             for axis in self.axes
@@ -189,13 +197,13 @@ class Mesh:
         return "/" + "".join(self.axis(kind).key for kind in _KEYED) + others
 
     @property
-    def samples(self) -> int:
-        """Number of micro-batches that a replica processes at once; 1 where its ranks share their samples."""
+    def concurrent_micro_batches(self) -> int:
+        """Number of micro-batches that a replica processes at once; 1 if its ranks share samples."""
         return prod(axis.degree for axis in self.axes if Divisible.SAMPLES in axis.splits)
 
     @property
     def label(self) -> str:
-        """The degrees as text: `tensor 8 x pipeline 4`."""
+        """Degrees as text: `tensor 8 x pipeline 4`."""
         return " x ".join(axis.labels().cell for axis in self.axes)
 
     @property
@@ -226,7 +234,7 @@ class Mesh:
 
     @property
     def lockstep(self) -> int:
-        """Number of ranks that wait for each other at every collective inside a replica."""
+        """Number of ranks of a replica that wait for each other at every collective."""
         return self.size // self.stages
 
     @property
@@ -268,6 +276,7 @@ class Mesh:
 
     @memoize
     def _shard_and_communications(self, model: Model) -> tuple[Shard, tuple[tuple[Axis, Communication], ...]]:
+        """Shard of the model for one rank, and the collectives with their axes; cached."""
         part, communications = Shard(model), []
         for axis in self.axes:
             part = axis.shard(replace(part, communications=()))
@@ -275,7 +284,7 @@ class Mesh:
         return part, tuple(communications)
 
     def infeasibility(self, site: Site, model: Model, batch: int = 1) -> PlannerError | None:
-        """Error that explains why a replica cannot be spread this way on a site; None if it can."""
+        """Error that explains why a site cannot run the mesh; None if it can."""
         errors = (axis.infeasibility(site, model, batch) for axis in self.axes)
         return next((error for error in errors if error is not None), None)
 
@@ -324,7 +333,7 @@ def meshes(
         if named and kind.flags[0].name not in own:
             choices.append([kind()])
             continue
-        tried = list(kind.candidates(Asked(own), site, model)) if named or free else [kind()]
+        tried = list(kind.candidates(RequestedSettings(own), site, model)) if named or free else [kind()]
         errors = [axis.infeasibility(None, model) if axis.degree > 1 else None for axis in tried]
         choices.append([axis for axis, error in zip(tried, errors, strict=True) if error is None])
         if named and not choices[-1] and (error := next(filter(None, errors), None)):
@@ -347,8 +356,8 @@ def axis_group(site: Site, axis: Axis) -> Site:
 
 
 def stage_hop(site: Site) -> Site:
-    """Reduces a site to two ranks of neighbouring pipeline stages: on two machines where there are several,
-    as the slowest hop sets the pace of all stages."""
+    """Site of two ranks in neighbouring pipeline stages. On two machines where there are several, as the
+    slowest hop sets the pace of all stages."""
     strides = [site.mesh.group(axis, site.workers).stride for axis in site.mesh.stage_axes]
     return _strided_site(site, Group(2, site.devices if site.machines > 1 else max(strides)))
 
@@ -360,6 +369,7 @@ def _strided_site(site: Site, group: Group) -> Site:
     part = min(group.stride, site.devices)
 
     def group_share(rate: float | None) -> float | None:
+        """Share of a rate that one group gets; None if the rate is unknown."""
         return None if rate is None else rate / part
 
     seen = replace(

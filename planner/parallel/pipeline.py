@@ -23,7 +23,15 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from planner.errors import BadInput, PlannerError
 from planner.memoize import memoize
-from planner.parallel._base import Asked, Axis, AxisFlag, Divisible, Labels, MemoryShare, StageSchedule
+from planner.parallel._base import (
+    Axis,
+    AxisFlag,
+    Divisible,
+    Labels,
+    MemoryShare,
+    RequestedSettings,
+    StageSchedule,
+)
 
 if TYPE_CHECKING:
     from planner.model import Chain, Model
@@ -36,7 +44,7 @@ USUAL_VIRTUAL_STAGES = (2, 4)
 
 @dataclass(frozen=True, slots=True)
 class PipelineParallel(Axis):
-    """Pipeline stages. With 1 of `virtual_stages`, each device holds one contiguous run of units."""
+    """Pipeline stages; with one of `virtual_stages`, each device holds a contiguous run of units."""
 
     kind: ClassVar[str] = "pp"
     flags: ClassVar[tuple[AxisFlag, ...]] = (
@@ -56,9 +64,9 @@ class PipelineParallel(Axis):
             raise BadInput("virtual pipeline stages (--interleave) need a pipeline of at least 2 stages")
 
     @classmethod
-    def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
-        """The requested degrees, or the usual ones with one virtual stage and with the most that leave two
-        units per stage."""
+    def candidates(cls, asked: RequestedSettings, site: Site, model: Model) -> Iterator[Self]:
+        """Requested degrees, or the usual ones with one virtual stage and with the most possible. The most
+        are those that leave two units per stage."""
         units, settings = unit_count(model), asked.settings
         for degree in settings.get("pipeline") or USUAL_STAGES:
             virtual: tuple[int, ...] = (1,)
@@ -125,8 +133,8 @@ def unit_count(model: Model) -> int:
 
 @memoize
 def stage_layers(model: Model, stages: int, stage: int = 0) -> frozenset[str]:
-    """Names of the layers in one of `stages` stages: of equally many blocks, or else of equally many units,
-    of which the last stage holds the rest."""
+    """Names of the layers in one of `stages` stages. Stages have equally many blocks, or else equally many
+    units, of which the last stage holds the rest."""
     from planner.model import group_into_units
 
     chain = group_into_units(model)
@@ -154,8 +162,8 @@ def peak_micro_batches(
 
 @memoize
 def even_stages(chain: Chain, stages: int) -> tuple[int, ...]:
-    """Boundaries in the chain of stages with equally many blocks, the rest one each in middle stages; empty
-    where blocks differ or are fewer than stages."""
+    """Boundaries of stages with equally many blocks; empty where blocks differ or are too few. They are in
+    the chain of units; remaining blocks go one each to middle stages."""
     blocks = chain.repeats.nonzero()[0].tolist()
     if len(blocks) < stages or len(set(chain.elements[chain.repeats].tolist())) > 1:
         return ()
@@ -204,7 +212,7 @@ def balance_stages(unit_s: Floats, stages: int) -> tuple[int, ...]:
 
 
 def bubble_s(stage_s: Floats, virtual_stages: int = 1) -> float:
-    """Seconds for which the slowest stage waits for the other stages to fill and drain."""
+    """Seconds for which the slowest stage waits while the pipeline fills and drains."""
     return float(stage_s.sum() - stage_s.max()) / virtual_stages
 
 

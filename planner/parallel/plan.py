@@ -103,8 +103,7 @@ class Site:
 
     @property
     def fabric(self) -> Fabric | None:
-        """The links between the devices of a machine; None for one device or unknown links (through the
-        host)."""
+        """Links between the devices of a machine; None for one device or unknown links (through the host)."""
         return self.hardware.fabric
 
     @property
@@ -154,7 +153,7 @@ class Plan:
     @property
     def samples_per_step(self) -> int:
         """Samples that one replica processes per optimizer step. Ranks that share layers share samples."""
-        return self.batch * self.accumulate * self.mesh.samples
+        return self.batch * self.accumulate * self.mesh.concurrent_micro_batches
 
     @property
     def machines(self) -> int:
@@ -163,7 +162,7 @@ class Plan:
 
     @property
     def key(self) -> str:
-        """The plan's unique name; it breaks ties and seeds the simulation."""
+        """Unique name of the plan; it breaks ties and seeds the simulation."""
         return (
             f"{self.model}/{self.batch}/{self.machine}/{self.workers:05d}/{self.exchange.key}{self.mesh.key}"
             f"{'' if self.precision == FP32 else '/' + self.precision.name}"
@@ -212,18 +211,19 @@ class Plan:
 
     @property
     def cluster_text(self) -> str:
-        """The machines as text, followed by ` alone` for a single device."""
+        """Machines as text, followed by ` alone` for a single device."""
         return self.machines_text + self.exchange.labels().aside
 
     @property
     def rental_text(self) -> str:
-        """The machines to rent as text: `2 x p4d.24xlarge + 1 server on c5n.large`."""
+        """Machines to rent as text: `2 x p4d.24xlarge + 1 server on c5n.large`."""
         return f"{self.machines} x {self.machine}{self.exchange.labels().added}"
 
     @property
     def machines_text(self) -> str:
-        """The machines as text: `6 x p3.2xlarge + 2 servers on c5n.large`, `1 x p3.8xlarge (4 workers) + 1
-        server on the same machines`, `4 x c4.8xlarge (2 replicas of 2) + 1 server on c4.8xlarge`."""
+        """Machines as text: `6 x p3.2xlarge + 2 servers on c5n.large`. Other forms: `1 x p3.8xlarge (4
+        workers) + 1 server on the same machines`, `4 x c4.8xlarge (2 replicas of 2) + 1 server on
+        c4.8xlarge`."""
         workers = f"{self.machines} x {self.machine}"
         if self.workers_per_machine > 1:
             workers += f" ({self.workers} worker{'s' if self.workers > 1 else ''})"
@@ -245,7 +245,7 @@ def plan_from_dict(values: Mapping[str, Any]) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class NetworkFigure:
-    """The NIC bandwidth used by an answer, its basis, and its source as text."""
+    """NIC bandwidth used by an answer, its basis, and its source as text."""
 
     bytes_per_s: float
     basis: Basis

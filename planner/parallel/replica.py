@@ -73,9 +73,10 @@ PASSES, SUMS = slice(0, 6, 2), slice(1, 6, 2)  # rows of units' passes, and of t
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Functions that give durations. `times` gives those of a model's layers for a batch, `collective_s`
-    the seconds of one collective among the ranks of an axis. `lag` gives the relative delay of the
-    slowest rank in a pass of the given seconds, as the others wait for it at every collective."""
+    """Functions that give durations: of layers, of collectives, and of ranks that lag behind. `times` gives
+    those of a model's layers for a batch, `collective_s` the seconds of one collective among an axis's ranks.
+    `lag` is the relative delay of the slowest rank in a pass of the given seconds, as the others wait for it
+    at every collective."""
 
     times: Callable[[Model, int], ComputationTime]
     collective_s: Callable[[Axis, Communication, int, Kind], float]
@@ -85,11 +86,10 @@ class Costs:
 
 @dataclass(frozen=True, eq=False)
 class UnitTimes:
-    """Seconds of each unit of a sharded model for one micro-batch, by `TimeRow` (the first six): what the
-    device computes, and the host's launches of it (`launch_s`, of passes) and of sends and receives between
-    stages (`send_launch_s`). `held` are the units as the device holds
-    them, `sent_elements` the elements between units per micro-batch, `layers` the times of all layers on
-    one device."""
+    """Seconds of each unit of a sharded model for one micro-batch, by `TimeRow` (the first six). These are
+    the device's; `launch_s` are the host's to launch its passes, `send_launch_s` those for sends and receives
+    between stages. `held` are the units as the device holds them, `sent_elements` the elements between units
+    per micro-batch, `layers` the times of all layers on one device."""
 
     chain: Chain
     seconds: Floats
@@ -105,7 +105,7 @@ class UnitTimes:
         busy_s, late_s, sums_s = self._paces(ends)
         return np.asarray(busy_s + late_s + sums_s)
 
-    def paced(self, ends: Sequence[int], stage: int) -> Floats:
+    def unit_seconds_at_pace(self, ends: Sequence[int], stage: int) -> Floats:
         """Seconds of all units, each with its part of a stage's waits for the host."""
         late_s, units = float(self._paces(ends)[1][stage]), slice(*ends[stage : stage + 2])
         seconds = self.seconds.copy()
@@ -137,17 +137,17 @@ def unit_times(
     layers = costs.times(part.model, batch)
     again = recompute_flags(model, recompute, stops_early)
 
-    def by_unit(forward: Floats, backward: Floats) -> Floats:
+    def sum_by_unit(forward: Floats, backward: Floats) -> Floats:
         return np.array(
             [chain.sum_by_unit(row) for row in (forward, backward, np.where(again, forward, 0.0))]
         )
 
-    launch_s, seconds = by_unit(*layers.launch_s), np.zeros((6, chain.length))
-    seconds[PASSES] = by_unit(layers.forward_s, layers.backward_s) - layers.late * launch_s
+    launch_s, seconds = sum_by_unit(*layers.launch_s), np.zeros((6, chain.length))
+    seconds[PASSES] = sum_by_unit(layers.forward_s, layers.backward_s) - layers.late * launch_s
     slowed_s = seconds[PASSES].copy()
     lag = costs.lag(float(slowed_s[:2].sum()))
     slowed_s[:2] = slowed_s[:2].mean(axis=0)
-    seconds[SUMS] = by_unit(*_collective_s(model, batch, mesh, costs)) + lag * slowed_s
+    seconds[SUMS] = sum_by_unit(*_collective_s(model, batch, mesh, costs)) + lag * slowed_s
     joints = (layer.output_elements for layer in model.layers if layer_class(layer).joins_residual)
     sent = float(max(joints, default=0)) * batch / part.boundary_split  # from one unit to the next
     return UnitTimes(
@@ -209,7 +209,7 @@ def stage_work(
     schedule = mesh.schedule(chain, times.stages_s, send_s(times.sent_elements), even=even)
     first, last = schedule.ends[schedule.slowest : schedule.slowest + 2]
     stage = np.full((2, chain.length), [[schedule.wait_s], [schedule.send_s]])
-    table = np.vstack([times.paced(schedule.ends, schedule.slowest), stage])
+    table = np.vstack([times.unit_seconds_at_pace(schedule.ends, schedule.slowest), stage])
     present = table[:, first:last] != 0
     present[TimeRow.WAITS] = schedule.stages > 1
     layout = _ordered_ops(chain, (first, last), tuple(map(tuple, present.tolist())), times.held)
@@ -226,22 +226,22 @@ def _ordered_ops(
     ops: list[tuple[str, int, int, int, int]] = []  # name, role, work, row, unit
     forward_at, backward_at = {}, {}
 
-    def add(name: str, role: int, work: int, row: TimeRow, unit: int) -> None:
+    def add_op(name: str, role: int, work: int, row: TimeRow, unit: int) -> None:
         if present[row][unit - first]:
             ops.append((name, role, work, row, unit))
 
-    add("stages/wait", OTHER, WAIT, TimeRow.WAITS, first)
-    add("stages/send", OTHER, SUM, TimeRow.SENDS, first)
+    add_op("stages/wait", OTHER, WAIT, TimeRow.WAITS, first)
+    add_op("stages/send", OTHER, SUM, TimeRow.SENDS, first)
     for unit in range(first, last):
         name = chain.names[unit]
         forward_at[unit] = len(ops)
         ops.append((f"{name}/forward", FORWARD, COMPUTE, TimeRow.FORWARD, unit))
-        add(f"{name}/forward/sum", FORWARD, SUM, TimeRow.FORWARD_SUMS, unit)
+        add_op(f"{name}/forward/sum", FORWARD, SUM, TimeRow.FORWARD_SUMS, unit)
     for unit in reversed(range(first, last)):
         name = chain.names[unit]
-        add(f"{name}/recompute", BACKWARD, RECOMPUTE, TimeRow.AGAIN, unit)
-        add(f"{name}/recompute/sum", BACKWARD, SUM, TimeRow.AGAIN_SUMS, unit)
-        add(f"{name}/backward/sum", BACKWARD, SUM, TimeRow.BACKWARD_SUMS, unit)
+        add_op(f"{name}/recompute", BACKWARD, RECOMPUTE, TimeRow.AGAIN, unit)
+        add_op(f"{name}/recompute/sum", BACKWARD, SUM, TimeRow.AGAIN_SUMS, unit)
+        add_op(f"{name}/backward/sum", BACKWARD, SUM, TimeRow.BACKWARD_SUMS, unit)
         backward_at[unit] = len(ops)
         ops.append((f"{name}/backward", BACKWARD, COMPUTE, TimeRow.BACKWARD, unit))
     names, role, work, row, at = zip(*ops, strict=True)
@@ -297,7 +297,7 @@ def replica_computation(
     durations_s.flags.writeable = False
     return Computation(
         model=model.name,
-        batch=batch * site.mesh.samples,
+        batch=batch * site.mesh.concurrent_micro_batches,
         names=layout.names,
         role=layout.role,
         work=layout.work,
@@ -356,11 +356,11 @@ def _cached_unit_times(
     """Times of a sharded model's units, with the machine, which keeps its id from reuse."""
     hardware, inner, tier = site.hardware, site.mesh.inner_mesh, find_framework(framework)
 
-    def times(of: Model, samples: int) -> ComputationTime:
+    def device_times(of: Model, samples: int) -> ComputationTime:
         return computation_s(of, samples, hardware.device, precision, framework, optimizer=OPTIMIZER)
 
     costs = Costs(
-        times,
+        device_times,
         _collective_time_function(site, precision, tier),
         lambda pass_s: _straggler_lag(pass_s, inner),
         SEND_LAUNCHES * tier.floor_s,
@@ -380,7 +380,7 @@ def _collective_time_function(
 ) -> Callable[[Axis, Communication, int, Kind], float]:
     """Returns a function for the seconds of a collective among an axis's ranks, launch included."""
 
-    def seconds(axis: Axis, each: Communication, batch: int, kind: Kind) -> float:
+    def collective_s(axis: Axis, each: Communication, batch: int, kind: Kind) -> float:
         group = axis_group(site, axis)
         library = collective.library("auto", "auto", group)
         size = float(each.elements) * batch * precision.activation_bytes
@@ -388,7 +388,7 @@ def _collective_time_function(
             size = float(each.elements) * precision.gradient_bytes
         return tier.floor_s + tier.exposed_sums * library.seconds(kind, size, site_peers(group, library))
 
-    return seconds
+    return collective_s
 
 
 def _send_s(site: Site, precision: Precision, elements: float) -> float:

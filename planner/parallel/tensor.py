@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from planner.errors import BadInput, PlannerError
 from planner.memoize import memoize
-from planner.parallel._base import Asked, Axis, AxisFlag, Communication, Labels, Shard
+from planner.parallel._base import Axis, AxisFlag, Communication, Labels, RequestedSettings, Shard
 
 if TYPE_CHECKING:
     from planner.hardware import Hardware
@@ -39,7 +39,7 @@ class TensorParallel(Axis):
     sequence_parallel: bool = True
 
     @classmethod
-    def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
+    def candidates(cls, asked: RequestedSettings, site: Site, model: Model) -> Iterator[Self]:
         most = site.hardware.device_count
         powers = (2**k for k in range(most.bit_length()) if 2**k <= most)
         yield from (cls(degree) for degree in asked.settings.get("tensor") or powers)

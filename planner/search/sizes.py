@@ -20,7 +20,7 @@ from planner.device.memory import Shares, footprint
 from planner.device.precision import BF16, FP16, FP32, PRECISIONS, Precision
 from planner.hardware import Device, Hardware
 from planner.model import Model
-from planner.parallel.data import EXCHANGES, Asked, Exchange, Site, Tier
+from planner.parallel.data import EXCHANGES, Exchange, RequestedSettings, Site, Tier
 from planner.parallel.mesh import Mesh, meshes, strategy_axis
 from planner.parallel.plan import Plan
 from planner.search.machines import owned_machine_count
@@ -244,7 +244,7 @@ def _strategy_meshes(request: Request, worker: Hardware, model: Model, whole: bo
     degrees = request.workers_per_replica or ((1,) if whole else DEFAULT_PER_REPLICA)
     if request.profile is not None or worker.device.kind != "cpu" or max(degrees) == 1:
         return [Mesh() for degree in degrees if degree == 1]
-    axis, asked = strategy_axis("workers_per_replica"), Asked({"workers_per_replica": degrees})
+    axis, asked = strategy_axis("workers_per_replica"), RequestedSettings({"workers_per_replica": degrees})
     machine = Site(worker, worker.device_count, request.market)
     return [Mesh((each,)) for each in axis.candidates(asked, machine, model)]
 
@@ -303,8 +303,8 @@ def allowed_strategies(request: Request) -> tuple[str, ...]:
     return tuple(meant or EXCHANGES)
 
 
-def strategy_settings(request: Request, kind: str, *, single: bool = False) -> Asked:
+def strategy_settings(request: Request, kind: str, *, single: bool = False) -> RequestedSettings:
     """Requested settings of a strategy; `single` marks a question about one plan."""
     named = {name: getattr(request, name) for name in EXCHANGES.entry(kind).fields}
     settings = {name: value for name, value in named.items() if value is not None}
-    return Asked(settings, dict(request.exchanges or ()).get(kind, {}), single, request.brief)
+    return RequestedSettings(settings, dict(request.exchanges or ()).get(kind, {}), single, request.brief)

@@ -18,7 +18,7 @@ from planner.errors import BadInput, Infeasible, PlannerError, unknown_name
 from planner.hardware import Hardware
 from planner.model import Model
 from planner.note import Note, Topic
-from planner.parallel._base import Asked, Axis, AxisFlag, Divisible
+from planner.parallel._base import Axis, AxisFlag, Divisible, RequestedSettings
 from planner.parallel.collectives.libraries import link_notes
 from planner.parallel.data import (
     ChangeKind,
@@ -111,14 +111,14 @@ class ParameterServers(Exchange):
         return self.aggregate == "machine" and min(site.workers, site.devices) > 1
 
     @classmethod
-    def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
+    def candidates(cls, asked: RequestedSettings, site: Site, model: Model) -> Iterator[Self]:
         """Yields the exchanges to consider on a site: the requested one, or all feasible combinations."""
         if asked.single and not asked.choices:
             return iter((cls._requested_exchange(asked, site),))
         return filter_by_choices(cls._candidate_exchanges(asked, site), asked.choices)
 
     @classmethod
-    def _candidate_exchanges(cls, asked: Asked, site: Site) -> Iterator[Self]:
+    def _candidate_exchanges(cls, asked: RequestedSettings, site: Site) -> Iterator[Self]:
         """Feasible combinations of server count, host, placement and policy for a search."""
         whole = site.mesh.is_whole
         if collective.missing_bandwidth_reason(site):
@@ -143,7 +143,7 @@ class ParameterServers(Exchange):
                         yield result
 
     @classmethod
-    def _requested_exchange(cls, asked: Asked, site: Site) -> Self:
+    def _requested_exchange(cls, asked: RequestedSettings, site: Site) -> Self:
         """Parameter servers exactly as requested; raises BadInput if an option has several values."""
         named = asked.settings
         for flag, name in (("--policy", "policies"), ("--placement", "placements"), ("--servers", "servers")):
@@ -368,7 +368,7 @@ class FeatureSplit(Axis):
     )
 
     @classmethod
-    def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
+    def candidates(cls, asked: RequestedSettings, site: Site, model: Model) -> Iterator[Self]:
         """Yields the requested degrees; above 1 only on CPU machines."""
         spans = site.hardware.device.kind == "cpu" and site.devices == 1
         yield from (cls(degree) for degree in asked.settings["workers_per_replica"] if degree == 1 or spans)

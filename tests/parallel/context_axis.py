@@ -13,7 +13,7 @@ from typing import ClassVar, Self
 
 from planner.errors import BadInput, PlannerError
 from planner.model import AttentionShape, Layer, Model
-from planner.parallel._base import Asked, Axis, AxisFlag, Communication, Divisible, Labels, Shard
+from planner.parallel._base import Axis, AxisFlag, Communication, Divisible, Labels, RequestedSettings, Shard
 from planner.parallel.mesh import register
 from planner.parallel.plan import Site
 
@@ -28,7 +28,7 @@ class ContextParallel(Axis):
     splits: ClassVar[frozenset[Divisible]] = frozenset()
 
     @classmethod
-    def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
+    def candidates(cls, asked: RequestedSettings, site: Site, model: Model) -> Iterator[Self]:
         yield from (cls(degree) for degree in asked.settings.get("context") or (1, 2))
 
     def infeasibility(

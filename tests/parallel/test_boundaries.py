@@ -13,7 +13,7 @@ from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.parallel import pipeline
-from planner.parallel._base import Asked
+from planner.parallel._base import RequestedSettings
 from planner.parallel.collectives import Level, Peers
 from planner.parallel.collectives.libraries import PCIE_SHARE, Gloo, site_peers
 from planner.parallel.data import Site, collective
@@ -31,7 +31,7 @@ def test_candidates_give_each_virtual_stage_at_least_two_units(
     units: int, virtual: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipeline, "unit_count", lambda model: units)
-    tried = PipelineParallel.candidates(Asked(), Site(P5, 8), LLAMA)
+    tried = PipelineParallel.candidates(RequestedSettings(), Site(P5, 8), LLAMA)
     assert tuple(axis.virtual_stages for axis in tried if axis.degree == 4) == virtual
 
 
@@ -48,9 +48,9 @@ def test_pipeline_takes_as_many_stages_as_units(
 
 
 def test_tensor_candidates_end_with_the_devices_of_a_machine() -> None:
-    assert [axis.degree for axis in TensorParallel.candidates(Asked(), Site(P5, 8), LLAMA)] == [1, 2, 4, 8]
-    six = Site(replace(P5, device_count=6), 6)
-    assert [axis.degree for axis in TensorParallel.candidates(Asked(), six, LLAMA)] == [1, 2, 4]
+    eight, six, asked = Site(P5, 8), Site(replace(P5, device_count=6), 6), RequestedSettings()
+    assert [axis.degree for axis in TensorParallel.candidates(asked, eight, LLAMA)] == [1, 2, 4, 8]
+    assert [axis.degree for axis in TensorParallel.candidates(asked, six, LLAMA)] == [1, 2, 4]
 
 
 @pytest.mark.parametrize(("jitter", "good"), [(0.0, True), (1.0, True), (-1e-9, False), (1.000001, False)])

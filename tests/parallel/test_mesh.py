@@ -72,7 +72,7 @@ class Expert(Axis):
 def test_group_of_experts_is_smaller_than_that_of_dense_parameters() -> None:
     tensor, expert, pipeline = TensorParallel(2), Expert(4), PipelineParallel(2)
     mesh = Mesh((tensor, expert, pipeline))
-    assert (mesh.size, mesh.samples, mesh.lockstep, mesh.stages) == (16, 4, 8, 2)
+    assert (mesh.size, mesh.concurrent_micro_batches, mesh.lockstep, mesh.stages) == (16, 4, 8, 2)
     assert mesh.group(tensor, 64) == Group(2, stride=1)
     assert mesh.group(pipeline, 64) == Group(2, stride=32)
     assert mesh.group(None, 64) == mesh.group(None, 64, Divisible.EXPERTS) == Group(4, stride=8)

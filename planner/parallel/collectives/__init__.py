@@ -69,7 +69,7 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One run: seconds by message size, sizes ascending."""
+    """Measured run of a collective: seconds by message size, sizes ascending."""
 
     curve: str
     run: str
@@ -98,8 +98,8 @@ def collective_runs(name: str, collective: str | None = None) -> tuple[Curve, ..
 
 @memoize
 def nccl_latencies_us() -> dict[tuple[str, str, str, str], float]:
-    """Latencies of NCCL's cost model in microseconds by (constant, link, algorithm, protocol). They give
-    15.2 us for a small all-reduce on 8 H100 (16.0 measured) and fail for Blackwell (15 against 26)."""
+    """Latency constants of NCCL's cost model, by (constant, link, algorithm, protocol). They give 15.2 us for
+    a small all-reduce on 8 H100 (16.0 measured) and fail for Blackwell (15 against 26)."""
     return {
         (row["constant"], row["link"], row["algorithm"], row["protocol"]): float(row["value"])
         for row in _read_csv("nccl.csv")
@@ -189,8 +189,8 @@ class Curves:
         return members in self.by_kind.get(kind, ())
 
     def seconds(self, kind: str, members: int, size: float) -> float | None:
-        """Seconds of a collective, measured or scaled from a nearby member count; None if never measured.
-        Scaling keeps the bytes through each port (a ring's busy time) and grows the latency with the hops."""
+        """Seconds of a collective, measured or scaled from a nearby member count; None if unmeasured. Scaling
+        keeps the bytes through each port (a ring's busy time) and grows the latency with the hops."""
         curves = self.by_kind.get(kind)
         if not curves:
             return None
@@ -221,7 +221,7 @@ def ring_hops(kind: Kind, peers: Peers) -> tuple[int, int]:
 
 
 def tree_bytes(size: float, peers: Peers) -> float:
-    """Bytes that cross each port of a tree during one all-reduce; two machines just swap their sums."""
+    """Bytes that cross each port of a tree in one all-reduce; two machines only swap sums."""
     if peers.machines == 2:
         return size
     return 2 * (peers.ranks - 1) / peers.ranks * size
@@ -288,8 +288,8 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """The ranks of a collective. `inside`: devices of each machine (None: one per machine); `between`:
-    machines (None: one). `ranks` is less than their product where the last machine is not full."""
+    """Ranks of a collective. `inside`: devices of each machine (None: one per machine); `between`: machines
+    (None: one). `ranks` is less than their product where the last machine is not full."""
 
     inside: Level | None
     between: Level | None
@@ -297,7 +297,7 @@ class Peers:
 
     @staticmethod
     def of(inside: Level | None = None, between: Level | None = None) -> Peers:
-        """The ranks of machines that are all full."""
+        """Ranks of machines that are all full."""
         ranks = (inside.members if inside else 1) * (between.members if between else 1)
         return Peers(inside, between, ranks)
 
@@ -313,13 +313,13 @@ class Peers:
 
     @property
     def slower_level(self) -> Level | None:
-        """The slower level of links, which limits a flat ring over all ranks; None for a single rank."""
+        """Slower level of links, which limits a flat ring over all ranks; None for a single rank."""
         if self.between is None or self.inside is None:
             return self.between or self.inside
         return self.between if self.between.bytes_per_s <= self.inside.bytes_per_s else self.inside
 
     def bytes_per_s(self, name: LevelName) -> float:
-        """Rate of a level in bytes per second."""
+        """Bandwidth of a level in bytes per second."""
         level = self.inside if name == "fabric" else self.between
         assert level is not None
         return level.bytes_per_s
@@ -367,8 +367,8 @@ def ring_passes(kind: Kind) -> int:
 
 
 def make_phase(level: Level, scope: Scope, volume: float, seconds: float) -> Phase:
-    """Builds a phase that takes `seconds`: `volume` bytes at the level's rate, then latency. If the bytes
-    alone would take longer, the volume shrinks to fit."""
+    """Phase that takes `seconds`: `volume` bytes at the level's rate, then latency. If the bytes alone would
+    take longer, the volume shrinks to fit."""
     wire_s = volume / level.bytes_per_s
     moved = volume if seconds >= wire_s else seconds * level.bytes_per_s
     latency_s = max(seconds - moved / level.bytes_per_s, 0.0)

@@ -87,7 +87,7 @@ class Nccl(Library):
         return _phases(self, kind, size, peers)
 
     def flat_phase(self, kind: Kind, size: float, peers: Peers, scope: Scope) -> Phase:
-        """The collective as one transfer over all levels of links."""
+        """Collective as one transfer over all levels of links."""
         level = peers.slower_level
         assert level is not None
         volume = ring_bytes(kind, size, peers.ranks)

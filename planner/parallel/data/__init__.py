@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from planner.parallel._base import Asked, Labels, Parallelism
+from planner.parallel._base import Labels, Parallelism, RequestedSettings
 from planner.parallel.plan import Rented, Site
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXCHANGES",
-    "Asked",
     "ChangeKind",
     "Exchange",
     "Job",
     "Labels",
     "Rented",
+    "RequestedSettings",
     "Site",
     "Tier",
     "Variant",
@@ -48,7 +48,7 @@ __all__ = [
 
 
 class ChangeKind(StrEnum):
-    """The kind of setting that a change to a plan modifies, as JSON names it."""
+    """Kind of setting that a change to a plan modifies, as JSON names it."""
 
     WORKERS = "workers"
     BATCH = "batch"
@@ -67,7 +67,7 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Other settings of a strategy that may make a plan faster; of each kind of change the best is shown.
+    """Other settings of a strategy that may be faster; the best of each kind of change is shown.
 
     A variant with a `size` belongs to a series, with more or fewer of `Labels.size_noun`, whose best counts.
     """
@@ -80,8 +80,8 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A request for a bound: a strategy, a site, and the computation of one of `accumulate` micro-batches
-    (without variation where `whole` gives the computation of the step)."""
+    """Input of a throughput bound: a strategy, a site and a computation. The computation is that of one of
+    `accumulate` micro-batches (without variation where `whole` gives the computation of the step)."""
 
     exchange: Exchange
     computation: Computation
@@ -97,7 +97,7 @@ class Job:
         return repeat_passes(self.computation, self.accumulate) if self.whole is None else self.whole()
 
     def case(self) -> Case:
-        """Lowers the job to the simulator's input."""
+        """Simulator case of the job."""
         return self.exchange.lower(self.step, self.site)
 
 
@@ -136,8 +136,8 @@ class Exchange(Parallelism):
 
     @property
     def key(self) -> str:
-        """Text of the strategy's kind and of all settings that differ from the default. Part of a plan's
-        key, hence of its seed and of stores: it never changes for an existing setting."""
+        """Text of the strategy's kind and of all settings that differ from the default. Part of a plan's key,
+        hence of its seed and of stores: it never changes for an existing setting."""
         default = type(self)()
         names = (entry.name for entry in fields(self))  # type: ignore[arg-type]
         changed = (name for name in names if getattr(self, name) != getattr(default, name))
@@ -145,7 +145,7 @@ class Exchange(Parallelism):
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether gradients may be stale, as replicas do not wait for each other."""
+        """Whether replicas do not wait for each other, so that gradients may be stale."""
         return False
 
     def record(self) -> dict[str, Any]:
@@ -186,9 +186,10 @@ def is_tried_if_named(parameters: int, site: Site) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A registered strategy: its class, or `module:Class` to load it from; the request fields that are its
-    settings; the rule by which a search considers it; its usual name. `ceiling` is a bound without
-    lowering (`module:function`), so that a search lowers only settings that can win."""
+    """Registered strategy: its class or where to import it from, its settings, and when to try it. The class
+    may be given as `module:Class`; its settings are request fields; further fields are the rule by which a
+    search considers it and its usual name. `ceiling` is a bound without lowering (`module:function`), so that
+    a search lowers only settings that can win."""
 
     target: str | type[Exchange]
     tier: Tier = Tier.BASELINE
@@ -206,6 +207,7 @@ class Entry:
 
 
 def _import_target(target: str) -> Any:
+    """Object at a path `module:name`."""
     module, _, name = target.partition(":")
     return getattr(importlib.import_module(module), name)
 
@@ -266,8 +268,8 @@ MAX_PARSED_PARAMETERS = 10_000_000  # of more, a GPU computes faster than its ho
 
 
 def _may_servers_win(parameters: int, site: Site) -> bool:
-    """Whether parameter servers may win: with several replicas on CPU machines, with small models, or on
-    GPUs whose links are unknown, so that collectives cannot run."""
+    """Whether parameter servers may win on a site. True with several replicas on CPU machines, with small
+    models, or on GPUs whose links are unknown, so that collectives cannot run."""
     if site.workers < 2 or site.replicas > MAX_SERVED_REPLICAS or parameters > MAX_SERVED_PARAMETERS:
         return False
     joined = site.devices == 1 or site.fabric is not None

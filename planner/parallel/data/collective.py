@@ -24,7 +24,7 @@ from planner.model import Model
 from planner.note import Note
 from planner.parallel.collectives import Kind, Library, Peers, Phase, ring_bytes, uncontended_s
 from planner.parallel.collectives.libraries import Gloo, Nccl, link_notes, site_peers
-from planner.parallel.data import Asked, Exchange, Job
+from planner.parallel.data import Exchange, Job, RequestedSettings
 from planner.parallel.data.joint import JITTER_S, JointSteps, contention_s, first_backward_op, mean_s
 from planner.parallel.plan import Site
 
@@ -48,8 +48,8 @@ E = TypeVar("E", bound=Exchange)
 
 
 class Collective(Exchange):
-    """A strategy over collectives: its settings and their checks, its library, and where it can run.
-    Subclasses have the fields `library`, `gradients` and `jitter`, and others of `CHOICES`."""
+    """Base class of strategies over collectives: settings and their checks, library, links. Subclasses have
+    the fields `library`, `gradients` and `jitter`, and others of `CHOICES`."""
 
     __slots__ = ()
     library: str
@@ -72,7 +72,7 @@ class Collective(Exchange):
                 raise BadInput(f"{name} is {value}; it must lie between 0 and 1")
 
     @classmethod
-    def first_candidate(cls, asked: Asked, site: Site) -> Self | None:
+    def first_candidate(cls, asked: RequestedSettings, site: Site) -> Self | None:
         """Strategy with the requested settings; None if it cannot run, or if unrequested on one device."""
         if site.workers < 2 and not asked.choices and not asked.single:
             return None
@@ -89,7 +89,7 @@ class Collective(Exchange):
         return library(self.library, self.algorithm, site)
 
     def shard_count(self, site: Site) -> int:
-        """Number of workers over which a tensor's parts, or whole tensors, are spread."""
+        """Number of workers that share the parts of a tensor, or whole tensors."""
         return min(site.devices, site.workers) if self.within == "machine" else site.workers
 
     def gradient_bytes(self, precision: Precision) -> int:
@@ -115,7 +115,7 @@ def library(name: str, algorithm: str, site: Site) -> Library:
 
 
 def infeasibility(name: str, site: Site | None, *, within: str = "all") -> BadInput | None:
-    """The error that explains why collectives cannot run on a site, with the remedy; None if they can."""
+    """Error that explains why collectives cannot run on a site, with the remedy; None if they can."""
     if site is None:
         return None
     hardware, words = site.hardware, ""
@@ -176,7 +176,7 @@ def _parse_setting(name: str, text: str, kind: type) -> Any:
 
 
 def allreduce_bound(exchange: AllReduce, job: Job) -> float:
-    """Upper bound on samples per second of an all-reduce job."""
+    """Upper bound on the samples per second of an all-reduce job."""
     from planner.parallel.data.ddp import backward_slowdown
 
     computation, site, times = job.computation, job.site, job.accumulate
@@ -208,7 +208,7 @@ def allreduce_bound(exchange: AllReduce, job: Job) -> float:
             free_s[level] = max(free_s.get(level, 0.0), ready) + busy_s
         step_s = max(step_s, ready + alone)
     step_s = max(step_s, *free_s.values(), 0.0)
-    return _samples_per_s(job, step_s + exchange.after_s(computation, buckets, peers, site) / slowest)
+    return _samples_per_s(job, step_s + exchange.tail_s(computation, buckets, peers, site) / slowest)
 
 
 def _samples_per_s(job: Job, step_s: float) -> float:
@@ -256,7 +256,7 @@ def _traffic_times(exchange: Sharded, traffic: ShardTraffic, library: Library, s
 
 
 def sharded_bound(exchange: Sharded, job: Job) -> float:
-    """Upper bound on samples per second of a sharded job."""
+    """Upper bound on the samples per second of a sharded job."""
     computation, site = job.computation, job.site
     library = exchange.library_at(site)
     traffic = exchange.traffic(computation, site)
@@ -307,7 +307,7 @@ def _ready_s(computation: Computation, buckets: tuple[Bucket, ...]) -> tuple[flo
 
 
 def _level_busy_s(phases: Iterable[Phase], library: Library, peers: Peers) -> dict[str, float]:
-    """Seconds for which phases keep each level from other collectives."""
+    """Seconds for which phases occupy each level of links."""
     busy_s: dict[str, float] = {}
     for phase in phases:
         wire_s = phase.bytes / peers.bytes_per_s(phase.level)
@@ -326,10 +326,12 @@ def shard_and_replica_groups(exchange: Sharded, peers: Peers) -> tuple[Peers, Pe
 def overlap_loss_s(
     exchange: Sharded, traffic: ShardTraffic, library: Library, peers: Peers, site: Site
 ) -> tuple[float, float]:
-    """Seconds that computation loses to gathers and to scatters (`planner.parallel.data.joint`)."""
+    """Seconds that computation loses to concurrent gathers, and to scatters
+    (`planner.parallel.data.joint`)."""
     whole, across = shard_and_replica_groups(exchange, peers)
 
     def lost_s(kind: Kind, size: float, group: Peers, devices: int = 1) -> float:
+        """Seconds that computation loses to one collective."""
         sent_bytes = ring_bytes(kind, size, group.ranks) / devices
         return contention_s(exchange.accesses, sent_bytes, library.seconds(kind, size, group), site)
 

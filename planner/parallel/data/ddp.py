@@ -27,7 +27,7 @@ from planner.memoize import first_argument, memoize
 from planner.model import Model
 from planner.note import Note
 from planner.parallel.collectives import Library, Peers, ring_bytes
-from planner.parallel.data import Asked, ChangeKind, Job, Labels, Variant
+from planner.parallel.data import ChangeKind, Job, Labels, RequestedSettings, Variant
 from planner.parallel.data.collective import GRADIENTS, Collective, allreduce_bound
 from planner.parallel.data.joint import (
     ACCESSES,
@@ -65,14 +65,15 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class AllReduce(Collective):
-    """`bucket_bytes` and `first_bucket_bytes` are the caps of buckets; `rebuilt`: in the order in which
-    gradients arrive, else in that of registration (find_unused_parameters). `library` is nccl or gloo (auto:
-    by the device), `algorithm` one of NCCL's. `gradients` is the format that they are sent in (auto: that of
-    the parameters that are updated, fp32 under autocast; Apex O2 sends fp16). `accesses` of a device's memory
-    for each byte that it sends slow computing down (`planner.parallel.data.joint`; 0: nothing does), and
-    gradients are `copied` into buckets and back (not with gradient_as_bucket_view). `jitter` and
-    `jitter_s` are how much steps differ (`planner.parallel.data.joint`). Horovod looks for new gradients
-    every `cycle_s`: the last wait half of that."""
+    """DDP and Horovod: gradients are all-reduced in buckets. `bucket_bytes` and `first_bucket_bytes` are the
+    caps of buckets; `rebuilt`: in the order in which gradients arrive, else in that of registration
+    (find_unused_parameters). `library` is nccl or gloo (auto: by the device), `algorithm` one of NCCL's.
+    `gradients` is the format that they are sent in (auto: that of the parameters that are updated, fp32 under
+    autocast; Apex O2 sends fp16). `accesses` of a device's memory for each byte that it sends slow computing
+    down (`planner.parallel.data.joint`; 0: nothing does), and gradients are `copied` into buckets and back
+    (not with gradient_as_bucket_view). `jitter` and `jitter_s` are how much steps differ
+    (`planner.parallel.data.joint`). Horovod looks for new gradients every `cycle_s`: the last wait half of
+    that."""
 
     kind: ClassVar[str] = "allreduce"
 
@@ -89,7 +90,7 @@ class AllReduce(Collective):
     cycle_s: float = 0.0
 
     @classmethod
-    def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
+    def candidates(cls, asked: RequestedSettings, site: Site, model: Model) -> Iterator[Self]:
         if exchange := cls.first_candidate(asked, site):
             yield exchange
 
@@ -110,11 +111,11 @@ class AllReduce(Collective):
         buckets, links = self.buckets(computation), (steps.library, steps.peers, site)
         factor = backward_slowdown(computation, buckets, *links, accesses=self.accesses, copied=self.copied)
         done = add_all_reduces(steps, buckets, factor)
-        after_s = self.after_s(computation, buckets, steps.peers, site)
+        after_s = self.tail_s(computation, buckets, steps.peers, site)
         steps.add_optimizer(after_s, done, communication_s=after_s - computation.optimizer_s)
         return steps.case()
 
-    def after_s(self, computation: Computation, buckets: Sequence[Bucket], peers: Peers, site: Site) -> float:
+    def tail_s(self, computation: Computation, buckets: Sequence[Bucket], peers: Peers, site: Site) -> float:
         """Seconds after the last all-reduce: half a cycle to notice it, the copies, and the optimizer."""
         if peers.slower_level is None:
             return computation.optimizer_s
@@ -165,32 +166,36 @@ class AllReduce(Collective):
 
 
 def add_all_reduces(
-    steps: JointSteps, found: tuple[Bucket, ...], factor: float, at: int = 0, last: tuple[int, ...] = ()
+    steps: JointSteps,
+    buckets: tuple[Bucket, ...],
+    factor: float,
+    first_op: int = 0,
+    deps: tuple[int, ...] = (),
 ) -> tuple[int, ...]:
-    """Adds the ops from `at` on, after the ops `last`, and an all-reduce for each full bucket. Returns the
-    ops to wait for. Backward passes take `factor` times as long."""
+    """Adds ops from `first_op` on, and an all-reduce for each full bucket; returns the last ops. The first op
+    waits for `deps`. Backward passes take `factor` times as long."""
     computation = steps.computation
     done: list[int] = []
-    for bucket, name, end in _op_ranges_between_buckets(computation, found):
-        if end >= at:
+    for bucket, name, end in _op_ranges_between_buckets(computation, buckets):
+        if end >= first_op:
             longer = factor if computation.role[end] == BACKWARD else 1.0
-            last = (steps.add_compute(name, at, end, last, longer),)
-            at = end + 1
+            deps = (steps.add_compute(name, first_op, end, deps, longer),)
+            first_op = end + 1
         if bucket is not None:
-            done += steps.add_collective(f"allreduce[{bucket}]", "all_reduce", found[bucket].bytes, last)
-    return (*last, *done)
+            done += steps.add_collective(f"allreduce[{bucket}]", "all_reduce", buckets[bucket].bytes, deps)
+    return (*deps, *done)
 
 
 def _op_ranges_between_buckets(
-    computation: Computation, found: tuple[Bucket, ...]
+    computation: Computation, buckets: tuple[Bucket, ...]
 ) -> Iterator[tuple[int | None, str, int]]:
     """Yields ranges of ops in order, as (bucket that is full at the end, name, last op)."""
     backward = [op for op, role in enumerate(computation.role.tolist()) if role == BACKWARD]
     if backward and backward[0] > 0:
         yield None, "forward", backward[0] - 1
-    for at, bucket in enumerate(found):
+    for at, bucket in enumerate(buckets):
         yield at, f"backward[{at}]", bucket.ready
-    if not found or found[-1].ready < computation.ops - 1:
+    if not buckets or buckets[-1].ready < computation.ops - 1:
         yield None, "rest", computation.ops - 1
 
 
@@ -244,7 +249,8 @@ def backward_slowdown(
     copied: bool,
     passes: int = 1,
 ) -> float:
-    """Factor by which all-reduces lengthen the backward pass; the last one starts after the pass."""
+    """Factor by which all-reduces lengthen the backward pass they overlap with. The last one starts after the
+    pass."""
     backward_s = passes * _backward_s(computation)
     if backward_s <= 0 or peers.slower_level is None or accesses <= 0:
         return 1.0

@@ -28,7 +28,7 @@ from planner.errors import BadInput
 from planner.memoize import get_or_make_on, memoize
 from planner.model import Model
 from planner.parallel.collectives import Kind, Library, Peers, repeat_phases
-from planner.parallel.data import Asked, ChangeKind, Exchange, Job, Labels, Variant
+from planner.parallel.data import ChangeKind, Exchange, Job, Labels, RequestedSettings, Variant
 from planner.parallel.data.collective import (
     Collective,
     E,
@@ -51,13 +51,14 @@ LEAST_UNIT = 1_000_000  # elements; blocks of transformers have more
 
 @dataclass(frozen=True, slots=True)
 class Sharded(Collective):
-    """`each_pass`: gradients are scattered after every micro-batch, not only after the last (FSDP without
-    no_sync, ZeRO-2). `gradients` is the format that they are scattered in, FSDP's reduce_dtype (auto: that of
-    the precision). `gathers`: with stages 1 and 2, whether parameters are gathered "after" the optimizer or
-    in the "next" forward pass (auto: after it, except beside tensor and pipeline parallelism). `blocking`:
-    computation waits for every collective, as FSDP2 on CPUs does. Blocks of fewer than `least_unit` elements
-    are wrapped together. `accesses` of a device's memory for each byte that it sends slow computing down, and
-    `jitter` is how much steps differ (`planner.parallel.data.joint`)."""
+    """ZeRO and FSDP: each worker stores a shard of the training state. `each_pass`: gradients are scattered
+    after every micro-batch, not only after the last (FSDP without no_sync, ZeRO-2). `gradients` is the format
+    that they are scattered in, FSDP's reduce_dtype (auto: that of the precision). `gathers`: with stages 1
+    and 2, whether parameters are gathered "after" the optimizer or in the "next" forward pass (auto: after
+    it, except with tensor or pipeline parallelism). `blocking`: computation waits for every collective, as
+    FSDP2 on CPUs does. Blocks of fewer than `least_unit` elements are wrapped together. `accesses` of a
+    device's memory for each byte that it sends slow computing down, and `jitter` is how much steps differ
+    (`planner.parallel.data.joint`)."""
 
     kind: ClassVar[str] = "sharded"
 
@@ -79,7 +80,7 @@ class Sharded(Collective):
         Collective.__post_init__(self)
 
     @classmethod
-    def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
+    def candidates(cls, asked: RequestedSettings, site: Site, model: Model) -> Iterator[Self]:
         first = cls.first_candidate(asked, site)
         if first is None:
             return
@@ -156,7 +157,7 @@ class Sharded(Collective):
 
 @memoize
 def _replace_settings(exchange: E, **settings: Any) -> E:
-    """Returns the strategy with other settings, cached because a search repeats this on every site."""
+    """Strategy with other settings; cached because a search repeats this on every site."""
     return replace(exchange, **settings)  # type: ignore[type-var]
 
 
@@ -185,9 +186,9 @@ def gathered_bytes(model: Model, precision: Precision, prefetch: int = 1) -> flo
 
 @dataclass(frozen=True, slots=True)
 class ShardTraffic:
-    """The collectives of a step. `gathers` and `scatters` beside computation are (bytes, count) pairs;
-    `first`, `last` and `after` are bytes of the gather before the first op, of the scatter after the
-    last op, and of the gather after the optimizer."""
+    """Collectives of a step of sharded training, as (bytes, count) pairs and single messages. `gathers` and
+    `scatters` are the pairs that overlap with computation; `first`, `last` and `after` are bytes of the
+    gather before the first op, of the scatter after the last op, and of the gather after the optimizer."""
 
     gathers: tuple[tuple[float, float], ...]
     scatters: tuple[tuple[float, float], ...]
@@ -199,8 +200,8 @@ class ShardTraffic:
 def shard_traffic(
     computation: Computation, stage: int, least_unit: int, *, each_pass: bool, width: int, after: bool
 ) -> ShardTraffic:
-    """Collectives of one step of sharded training. `width`: bytes per gradient element; `after`: gather
-    after the optimizer."""
+    """Collectives of one step of sharded training. `width`: bytes per gradient element; `after`: gather after
+    the optimizer."""
     units, precision = sharding_units(computation, least_unit), computation.precision
     result = unit_stretches(computation, units)
     gathers: dict[float, float] = {}
@@ -220,10 +221,10 @@ def shard_traffic(
     return ShardTraffic(tuple(gathers.items()), tuple(scatters.items()), first, last)
 
 
-def _first_stretch_by_unit(found: Sequence[Stretch]) -> dict[int, int]:
+def _first_stretch_by_unit(stretches: Sequence[Stretch]) -> dict[int, int]:
     """Index of the first stretch that gathers each unit."""
     first: dict[int, int] = {}
-    for at, stretch in enumerate(found):
+    for at, stretch in enumerate(stretches):
         if stretch.gathers:
             first.setdefault(stretch.unit, at)
     return first
@@ -257,7 +258,7 @@ class _Lowering:
         return steps.case()
 
     def _add_stretch(self, at: int) -> None:
-        """Adds a unit's ops with the gather before them and the scatters after them."""
+        """Adds the ops of a stretch, with the gather before them and the scatters after them."""
         exchange, steps, stretch = self.exchange, self.steps, self.stretches[at]
         waits, needed = self.last, exchange.stage == 3 or at == self.first_use[stretch.unit]
         if stretch.gathers and needed and not self.traffic.after:

@@ -111,7 +111,7 @@ def usual_sigma(step_s: float, passes: float, jitter: float = JITTER, jitter_s: 
 
 @dataclass
 class JointSteps:
-    """A step under construction: ops, and a column of durations for each.
+    """Steps under construction: ops, and a column of durations for each.
 
     A synthesized op has one time, multiplied by a factor per step: variation of single ops averages out
     over a stretch of them. Recorded steps are used unchanged.
@@ -156,7 +156,8 @@ class JointSteps:
     def add_optimizer(
         self, seconds: float, deps: Iterable[int], *, communication_s: float = 0.0, name: str = "optimizer"
     ) -> int:
-        """Adds the optimizer, of which `communication_s` notice and copy received data; returns its index."""
+        """Adds the optimizer and returns its index. Of its seconds, `communication_s` notice and copy
+        received data."""
         parts: RoleShares = ()
         if communication_s > 0:
             share = communication_s / seconds
@@ -237,7 +238,7 @@ class JointSteps:
 
 
 def role_sums(computation: Computation) -> dict[OpRole, list[float]]:
-    """Mean seconds before each op, cumulated by role; empty for a computation without kinds of work."""
+    """Cumulative mean seconds before each op, by role; empty for a computation without kinds of work."""
     if computation.work is None:
         return {}
     spent_s, roles = mean_s(computation), computation.op_roles
@@ -255,6 +256,7 @@ def build_cluster(site: Site, library: Library, peers: Peers) -> Cluster:
     names: list[Resource] = []
 
     def node(rate: float) -> int:
+        """Adds a node with this rate in both directions; returns its index."""
         nodes.append(Node(rate, rate, site.hardware.name))
         return len(nodes) - 1
 
@@ -294,11 +296,12 @@ def _numbered_links(link: Resource, count: int) -> list[Resource]:
 
 
 def _unique_sorted(deps: Iterable[int]) -> tuple[int, ...]:
+    """Distinct dependencies in ascending order."""
     return tuple(sorted(set(deps)))
 
 
 def contention_s(accesses: float, sent_bytes: float, busy_s: float, site: Site) -> float:
-    """Seconds that computation loses to collectives that send `sent_bytes` in `busy_s` seconds."""
+    """Seconds that computation loses to collectives sending `sent_bytes` in `busy_s` seconds."""
     device = site.hardware.device
     if accesses <= 0:
         return 0.0

@@ -23,7 +23,7 @@ from planner.device.precision import Precision
 from planner.memoize import memoize
 from planner.model import Model
 from planner.parallel.collectives import Library, Peers, ring_bytes
-from planner.parallel.data import Asked, ChangeKind, Labels, Variant
+from planner.parallel.data import ChangeKind, Labels, RequestedSettings, Variant
 from planner.parallel.data.collective import Collective, can_shard_within_machines
 from planner.parallel.data.ddp import (
     CAP_BYTES,
@@ -51,9 +51,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Owned(Collective):
-    """`bucket_bytes` is the cap of a bucket of gradients (DDP's 25 MiB; InternEvo has 1 GiB), `gradients` the
-    format that they are sent in, `accesses` and `jitter` as in `AllReduce`. Searches have it only where it is
-    named: `Sharded` with stage 1 shares out the same state."""
+    """ZeRO-1 of InternEvo: each worker owns the optimizer state of whole tensors. `bucket_bytes` is the cap
+    of a bucket of gradients (DDP's 25 MiB; InternEvo has 1 GiB), `gradients` the format that they are sent
+    in, `accesses` and `jitter` as in `AllReduce`. Searches have it only where it is named: `Sharded` with
+    stage 1 shares out the same state."""
 
     kind: ClassVar[str] = "owned"
 
@@ -65,7 +66,7 @@ class Owned(Collective):
     jitter: float = JITTER
 
     @classmethod
-    def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
+    def candidates(cls, asked: RequestedSettings, site: Site, model: Model) -> Iterator[Self]:
         exchange = cls.first_candidate(asked, site)
         if exchange is None:
             return
@@ -89,7 +90,7 @@ class Owned(Collective):
         at, last = self._add_broadcasts(steps)
         factor = backward_slowdown(computation, buckets, *links, accesses=self.accesses, copied=True)
         done = add_all_reduces(steps, buckets, factor, at, last)
-        after_s = self.after_s(computation, buckets, steps.peers, site)
+        after_s = self.tail_s(computation, buckets, steps.peers, site)
         share = largest_share(tensor_elements(computation), self.shard_count(site))
         steps.add_optimizer(after_s, done, communication_s=after_s - computation.optimizer_s * share)
         return steps.case()
@@ -147,7 +148,7 @@ class Owned(Collective):
         moved = ring_bytes("broadcast", sum(sizes), group.ranks)
         return 1 + min(contention_s(self.accesses, moved, busy_s, site) / forward_s, 1.0)
 
-    def after_s(self, computation: Computation, buckets: Sequence[Bucket], peers: Peers, site: Site) -> float:
+    def tail_s(self, computation: Computation, buckets: Sequence[Bucket], peers: Peers, site: Site) -> float:
         """Seconds after the last all-reduce: copies out of buckets, and the busiest owner's optimizer."""
         share = largest_share(tensor_elements(computation), self.shard_count(site))
         copies_s = 0.0 if peers.slower_level is None or not self.accesses else copy_s(buckets, site)

@@ -14,7 +14,7 @@ from planner.device.precision import Precision
 from planner.errors import BadInput, PlannerError
 from planner.model import Model
 from planner.note import Note, Topic
-from planner.parallel.data import Asked, Exchange, Job, Labels
+from planner.parallel.data import Exchange, Job, Labels, RequestedSettings
 from planner.parallel.plan import Site
 from planner.simulator.cluster import Cluster, Node
 from planner.simulator.policy import Fifo
@@ -32,7 +32,7 @@ class Alone(Exchange):
     kind: ClassVar[str] = "alone"
 
     @classmethod
-    def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
+    def candidates(cls, asked: RequestedSettings, site: Site, model: Model) -> Iterator[Self]:
         if site.workers == 1:
             yield cls()
 

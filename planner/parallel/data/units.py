@@ -28,7 +28,7 @@ class Unit:
         return trained + self.frozen_bytes if stage == 3 else trained
 
     def __add__(self, other: Unit) -> Unit:
-        """Both units, wrapped together."""
+        """Both units wrapped as one."""
         return Unit(self.name, self.elements + other.elements, self.frozen_bytes + other.frozen_bytes)
 
     @property
@@ -39,9 +39,9 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Ops `first` to `last`, all of one unit. `gathers`: the unit's parameters are gathered before it;
-    `scatters`: units whose gradients are complete after it; `final`: it is in the last micro-batch. Its
-    collectives count for `stands_for` micro-batches."""
+    """Consecutive ops of one unit, from `first` to `last`. `gathers`: the unit's parameters are gathered
+    before it; `scatters`: units whose gradients are complete after it; `final`: it is in the last
+    micro-batch. Its collectives count for `stands_for` micro-batches."""
 
     name: str
     unit: int
@@ -55,7 +55,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """The units of a computation, and the index of the unit of each block."""
+    """Units of a computation, and the index of the unit of each block."""
 
     units: tuple[Unit, ...]
     of_block: tuple[int, ...]
@@ -134,16 +134,16 @@ def unit_stretches(computation: Computation, units: Units) -> tuple[Stretch, ...
     return tuple(sequence)
 
 
-def _unit_by_op(computation: Computation, needs: dict[int, int], n: int) -> list[int]:
-    """Index of the unit to which each op of a pass belongs."""
+def _unit_by_op(computation: Computation, needs: dict[int, int], op_count: int) -> list[int]:
+    """Index of the unit of each op in a pass."""
     owner: list[int] = []
-    current = next((needs[op] for op in range(n) if op in needs), 0)
-    for op in range(n):
+    current = next((needs[op] for op in range(op_count) if op in needs), 0)
+    for op in range(op_count):
         current = needs.get(op, current)
         owner.append(current)
     role = computation.role.tolist()
     # A backward op that makes no gradient itself works for the next one that does.
-    for op in range(n - 2, -1, -1):
+    for op in range(op_count - 2, -1, -1):
         if role[op] == BACKWARD and op not in needs and role[op + 1] != FORWARD:
             owner[op] = owner[op + 1]
     return owner

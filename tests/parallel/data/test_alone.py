@@ -15,7 +15,7 @@ from planner.device.rates.times import step_times
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.parallel.data import EXCHANGES, Asked, Site
+from planner.parallel.data import EXCHANGES, RequestedSettings, Site
 from planner.parallel.data.single import Alone
 from planner.parallel.plan import Plan, plan_from_dict
 from planner.search.request import Request
@@ -123,6 +123,6 @@ def test_timelines_are_drawn_for_every_exchange(tmp_path) -> None:  # type: igno
 @pytest.mark.parametrize("kind", EXCHANGES)
 def test_plans_are_stored_as_plain_values(kind: str) -> None:
     site = Site(load_hardware("p3.8xlarge"), 8 if kind != "alone" else 1)
-    for exchange in EXCHANGES[kind].candidates(Asked(), site, load_model("alexnet")):
+    for exchange in EXCHANGES[kind].candidates(RequestedSettings(), site, load_model("alexnet")):
         plan = Plan("alexnet", 32, "p3.8xlarge", site.workers, exchange, workers_per_machine=4)
         assert plan_from_dict(json.loads(json.dumps(plan.as_dict()))) == plan

@@ -91,7 +91,7 @@ def test_busiest_owner_decides_update_time_and_memory() -> None:
     computation = chain([9_000_000, 1_000_000, 1_000_000, 1_000_000])
     assert elements_by_owner(computation, 4) == ((9_000_000, 0), (3_000_000, 1))
     half = replace(computation, optimizer_s=1.0)
-    assert PLAIN.after_s(half, (), site_peers(site(4), Nccl()), site(4)) == pytest.approx(0.75)
+    assert PLAIN.tail_s(half, (), site_peers(site(4), Nccl()), site(4)) == pytest.approx(0.75)
     model = load_model("vgg11")  # one layer has four fifths of it
     held = PLAIN.memory_shares(model, FP32, site(64))
     assert held.optimizer == pytest.approx(
