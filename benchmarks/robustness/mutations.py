@@ -340,7 +340,7 @@ def message(*fields: tuple[int, int | str | bytes]) -> bytes:
     """Encode a protobuf message of numbers, texts and messages."""
     out: list[Field] = []
     for number, value in fields:
-        content = value.encode() if isinstance(value, str) else value
+        content = value.encode(errors="surrogatepass") if isinstance(value, str) else value
         out.append((number, wire.VARINT if isinstance(content, int) else wire.BYTES, content))
     return _encoded(out)
 

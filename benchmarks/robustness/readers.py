@@ -36,7 +36,6 @@ from seeds import (
     rows_of,
     run_metadata,
     run_tables,
-    timelines,
     transfer_tables,
     weights_indices,
 )
@@ -285,7 +284,6 @@ READERS = {
         Reader("sweep", "toml", ".toml", files_of("configs", "sweep"), _sweep),
         Reader("profile", "json", ".profile", profiles, _profile),
         Reader("run_metadata", "wire", ".pb", run_metadata, _trace),
-        Reader("timeline", "json", ".json", timelines, _trace),
         Reader("pytorch", "json", ".json", pytorch, _trace),
         Reader("priorities", "json", ".json", priority_files, _priorities),
         Reader("simulated", "json", ".profile", recorded_profiles, _simulated),

@@ -71,7 +71,7 @@ def test_damaged_files_are_read_or_refused(name, tmp_path):
     assert fuzzer.ends["refused"] > 0
 
 
-@pytest.mark.parametrize("name", ["model", "hardware", "config", "profile", "timeline", "priorities"])
+@pytest.mark.parametrize("name", ["model", "hardware", "config", "profile", "pytorch", "priorities"])
 def test_damage_chosen_by_hypothesis_is_read_or_refused(name, tmp_path):
     reader, path = READERS[name], tmp_path / f"x{READERS[name].suffix}"
 
@@ -159,7 +159,7 @@ def test_load_refuses_more_values_than_fit(tmp_path, monkeypatch):
         load(written(tmp_path / "x.json", READERS["profile"].seeds()[0]))
     monkeypatch.setattr("planner.device.recorded.importers.MAX_OBJECTS", 3)
     with pytest.raises(BadInput, match="events and arguments; at most 3"):
-        import_profile([written(tmp_path / "t.json", READERS["timeline"].seeds()[0])], batch=1)
+        import_profile([written(tmp_path / "t.json", READERS["pytorch"].seeds()[0])], batch=1)
 
 
 def test_read_bytes_refuses_a_file_above_the_limit(tmp_path):

@@ -174,12 +174,17 @@ def test_gradients_are_sent_and_kept_in_the_format_that_is_asked_for() -> None:
     accumulate=st.sampled_from((1, 2, 5)),
 )
 def test_closed_forms_agree_with_the_evaluator(exchange, machine, workers, model, accumulate):
-    """Without variation nobody waits for the slowest, which closed forms leave out; that of sharding also
-    hides all but the first and the last collective."""
+    """Without variation nobody waits for the slowest, which closed forms leave out. The form of sharding
+    hides all but the first and the last collective, but counts that scatters wait for the backward pass,
+    which the evaluator leaves out: where it is lower, the simulation decides."""
     where = Site(load_hardware(machine), workers, Market())
     assume(exchange.infeasibility(where) is None)
     steady = median_steps(device_computation(load_model(model), 8, where, FP32), Variation(0.0, 0.0))
     job = Job(exchange, steady, where, accumulate)
-    closed, evaluated = float(type(exchange).bounds([job])[0]), float(throughput_bounds([job.case()])[0])
-    assert evaluated <= closed * (1 + 1e-6)
+    case = job.case()
+    closed, evaluated = float(type(exchange).bounds([job])[0]), float(throughput_bounds([case])[0])
+    if isinstance(exchange, Sharded) and evaluated > closed:
+        assert case.cluster.workers * case.profile.batch / step_s(case) <= closed * 1.004
+    else:
+        assert evaluated <= closed * (1 + 1e-6)
     assert evaluated >= closed * (0.95 if isinstance(exchange, AllReduce) else 0.6)
