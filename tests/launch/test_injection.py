@@ -377,7 +377,7 @@ READERS: dict[str, tuple[Callable[[Path, str, str], Any], tuple[str, ...]]] = {
     "tensorflow": (read_tensorflow, ("variable",)),
 }
 COVERED_BY = {  # readers that are fuzzed, by the one here that reads their names; without names: None
-    "config": "scenario", "sweep": "scenario", "run_metadata": "tensorflow", "timeline": "tensorflow",
+    "config": "scenario", "sweep": "scenario", "run_metadata": "tensorflow",
     "pytorch": "trace", "priorities": "profile", "simulated": "profile", "window": None, "aws": "prices",
     "transfers": None, "weights_index": "config", "layouts": "runs", "log_table": "training log",
     "log_rows": "training log", "mlflow": "training log", "tensorboard": "training log",
