@@ -122,6 +122,7 @@ class Command(TyperCommand):
     """A command with help grouped by section, and errors that name the source of a wrong value."""
 
     def invoke(self, ctx: Any) -> Any:
+        """Runs the command; errors name the source of a wrong value."""
         try:
             return super().invoke(ctx)
         except PlannerError as error:
@@ -129,6 +130,7 @@ class Command(TyperCommand):
             raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Writes the help of options, grouped by section."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             if (record := param.get_help_record(ctx)) is not None:
@@ -151,22 +153,27 @@ class LazyGroup(TyperGroup):
     """Lists commands from `COMMANDS` and imports a command's module only to run it."""
 
     def make_context(self, *args: Any, **more: Any) -> Any:
+        """Parses the arguments; usage errors take one line."""
         with _one_line_usage_errors():
             return super().make_context(*args, **more)
 
     def invoke(self, ctx: Any) -> Any:
+        """Runs a command; usage errors take one line."""
         with _one_line_usage_errors(ctx):
             return super().invoke(ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:
+        """Names of all commands."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Command with its help only, not imported; None if unknown."""
         if cmd_name not in COMMANDS:
             return None
         return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1], rich_markup_mode=None)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Finds the command of the arguments and imports its module."""
         self.commands = {name: self.get_command(ctx, name) for name in COMMANDS}  # for "did you mean"
         name, command, rest = super().resolve_command(ctx, args)
         return name, load_command(name) if command is not None and name else command, rest

@@ -97,6 +97,7 @@ def declare_options(command: Callable[..., None], path: str) -> Callable[..., No
         return parameter.replace(default=_parameter_info(name, default, declared, module))
 
     def run(**values: Any) -> None:
+        """Calls the command with its options."""
         command(**values)
 
     return _with_signature(run, command, map(with_declaration, _parameters(command)))
@@ -196,6 +197,7 @@ def with_request_flags(command: Callable[..., None]) -> Callable[..., None]:
     flags.sort(key=lambda flag: COMMON.index(flag.name) if flag.name in COMMON else len(COMMON))
 
     def run_with_request(**values: Any) -> None:
+        """Calls the command with `CommonOptions` in place of the request flags."""
         options = {flag.name: values.pop(flag.name) for flag in flags}
         shown = {name: values.pop(name) for name in SHOWN}
         command(CommonOptions(options, **shown), **values)
@@ -219,11 +221,13 @@ class ShowsByDefault(TyperGroup):
     """A group that treats an unknown subcommand as the argument of `show`: `planner models vgg11`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Inserts `show` before arguments that do not start with a subcommand."""
         if not args or args[0] not in self.commands:
             args = ["show", *args]
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Finds the subcommand; error messages leave an inserted `show` out."""
         name, command, rest = super().resolve_command(ctx, args)
         return "" if name == "show" else name, command, rest  # the word is ours, not the user's
 
@@ -232,6 +236,7 @@ def with_output_flags(command: Callable[..., Answer]) -> Callable[..., None]:
     """Decorator that adds --format, --output and --html to a command that returns an `Answer`."""
 
     def run_with_output(**values: Any) -> None:
+        """Calls the command and writes its `Answer` where the output options say."""
         html, format, output = (values.pop(name) for name in ("html", "format", "output"))
         answer = command(**values)
         shown = answer.shown(format) if callable(answer.shown) else answer.shown

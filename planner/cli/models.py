@@ -79,6 +79,7 @@ def show(
     if not memory:
 
         def tables(format: Format) -> list[Table]:
+            """Tables of the model, with repeated blocks folded for people."""
             return report.model_tables(model, folded=format in (Format.table, Format.markdown))
 
         return Answer(tables, report.model_data(model), page=lambda: report.model_page(model))

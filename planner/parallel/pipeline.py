@@ -79,6 +79,7 @@ class PipelineParallel(Axis):
     def infeasibility(
         self, site: Site | None, model: Model | None = None, batch: int = 1
     ) -> PlannerError | None:
+        """Error that explains why a model cannot run in these stages; None if it can."""
         if model is None:
             return None
         units = unit_count(model)
@@ -107,6 +108,7 @@ class PipelineParallel(Axis):
     def schedule(
         self, chain: Chain, stages_s: StagesTime, send_s: float, *, even: bool = False
     ) -> StageSchedule:
+        """Schedules a chain of units in balanced stages, with the wait and the sends of the slowest."""
         ends = even_stages(chain, self.degree) if even else ()
         if not ends:
             ends = _stage_boundaries(stages_s(range(chain.length + 1)).tobytes(), self.degree)
@@ -117,6 +119,7 @@ class PipelineParallel(Axis):
         )
 
     def labels(self, site: Site | None = None) -> Labels:
+        """Texts on pipeline stages."""
         virtual = f"{self.virtual_stages} virtual pipeline stages per device"
         role = f"in {self.degree} stages"
         if self.virtual_stages == 1:

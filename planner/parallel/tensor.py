@@ -40,6 +40,7 @@ class TensorParallel(Axis):
 
     @classmethod
     def candidates(cls, asked: RequestedSettings, site: Site, model: Model) -> Iterator[Self]:
+        """Yields the requested degrees, or powers of two up to the devices of a machine."""
         most = site.hardware.device_count
         powers = (2**k for k in range(most.bit_length()) if 2**k <= most)
         yield from (cls(degree) for degree in asked.settings.get("tensor") or powers)
@@ -47,6 +48,7 @@ class TensorParallel(Axis):
     def infeasibility(
         self, site: Site | None, model: Model | None = None, batch: int = 1
     ) -> PlannerError | None:
+        """Error that explains why a model cannot be sharded over these ranks; None if it can."""
         if model is None:
             return None
         reason = _indivisibility_reason(model, self.degree)
@@ -59,11 +61,13 @@ class TensorParallel(Axis):
         return BadInput(reason) if reason else None
 
     def shard(self, part: Shard) -> Shard:
+        """Shards every layer for one rank; returns the shard with its all-reduces."""
         split = self.degree if self.sequence_parallel else 1
         model, reduced = _shard_model(part.model, self.degree, self.sequence_parallel)
         return Shard(model, part.boundary_split * split, reduced)
 
     def labels(self, site: Site | None = None) -> Labels:
+        """Texts on tensor parallelism."""
         return Labels(f"tensor {self.degree}", plan=f"{self.degree} share every layer")
 
 

@@ -91,6 +91,7 @@ class _Formatter(Formatter):
     """Formats template values by `FORMATS`, as Python does, or as `singular|plural` by number."""
 
     def format_field(self, value: Any, spec: str) -> str:
+        """Formats one value as its template field asks."""
         if "|" in spec:
             number = value if isinstance(value, int) else len(value)
             return spec.split("|")[number != 1]

@@ -56,6 +56,7 @@ class _InlineExecutor(Executor):
         self.done = self.of = done
 
     def map(self, fn: Any, *iterables: Any, **_: Any) -> Iterator[Any]:
+        """Yields the result of each call, and reports progress after it."""
         calls = list(zip(*iterables, strict=True))
         self.of += len(calls)
         for arguments in calls:

@@ -95,6 +95,7 @@ class _Cluster(Executor):
         threading.Thread(target=self._watch_workers, daemon=True).start()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Submits a task; fails with `ClusterLost` if the cluster is gone."""
         ours: Future[T] = Future()
         with self._lock:
             if self.lost is not None:
@@ -106,6 +107,7 @@ class _Cluster(Executor):
         return ours
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Cancels pending tasks and stops watching the workers."""
         self._closed.set()
         with self._lock:
             open_ = list(self._open)

@@ -221,6 +221,7 @@ class _Threads(ThreadPoolExecutor):
         self.stop = threading.Event()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Submits a call whose simulations end when `stop` is set."""
         return super().submit(call_stoppable, self.stop, fn, *args, **kwargs)
 
 

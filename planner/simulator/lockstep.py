@@ -103,6 +103,7 @@ class LockstepSimulation(ReferenceSimulation):
         self.ended_s: list[Floats] = []
 
     def run(self) -> RunResult:
+        """Simulates the run; returns times of all workers."""
         result = super().run()
         starts, ends = np.array(self.begun_s[: len(self.ended_s)]).T, np.array(self.ended_s).T
         none_stale = np.zeros(len(self.ended_s), np.int32)
@@ -119,6 +120,7 @@ class LockstepSimulation(ReferenceSimulation):
         return self.count - 1 - int(np.argmax(self.end_s[::-1]))
 
     def start_random_step(self, worker: Worker, now: float) -> None:
+        """Draws a recorded step for each worker and queues the ops without dependencies."""
         self.begun_s.append(self.end_s.copy())
         worker.step += 1
         steps = len(self.durations)
@@ -144,6 +146,7 @@ class LockstepSimulation(ReferenceSimulation):
             worker.order[op] = place
 
     def start_chunk(self, lane: Lane, now: float) -> None:
+        """Starts the next chunk of a lane; computation takes each worker its own time."""
         if lane.resource != WORKER:
             super().start_chunk(lane, now)
             return
@@ -162,6 +165,7 @@ class LockstepSimulation(ReferenceSimulation):
         self.start_s = self.end_s = np.maximum(self.end_s, from_s)
 
     def finish_op(self, worker: Worker, op: int, now: float) -> None:
+        """Ends an op at all workers and queues its dependents."""
         if self.scope[op] < 0:
             self.events += self.count - 1
             self.last = self._last_worker_to_finish()
@@ -175,6 +179,7 @@ class LockstepSimulation(ReferenceSimulation):
         super().finish_op(worker, op, now)
 
     def finish_step(self, worker: Worker, now: float) -> None:
+        """Ends the step of all workers and starts the next."""
         self._advance_workers(self.joint_s)
         self.ended_s.append(self.end_s.copy())
         worker.ends_s.append(now)
@@ -183,6 +188,7 @@ class LockstepSimulation(ReferenceSimulation):
             self.start_random_step(worker, now)
 
     def use_by_lane(self, now: float) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+        """Bytes or busy seconds of each lane so far; one row per worker."""
         first = super().use_by_lane(now)
         used = np.zeros((self.count, first.shape[1]))
         used[0] = first[0]

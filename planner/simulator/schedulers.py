@@ -66,9 +66,11 @@ class FifoScheduler(Scheduler):
     """Whole ops in order of arrival: computation, and the policy `fifo`."""
 
     def add(self, op: int) -> None:
+        """Queues an op at the tail."""
         self.queue.append(op)
 
     def take(self, now: float) -> Chunk | None:
+        """Removes and returns the first op as one chunk; None if there is none."""
         if not self.queue:
             return None
         op = self.queue.popleft()
@@ -79,6 +81,7 @@ class MultiplexedScheduler(FifoScheduler):
     """First at most a window of each stream; the rest requeues at the tail and is sent in one piece."""
 
     def take(self, now: float) -> Chunk | None:
+        """Removes and returns the next window of the first stream; None if there is none."""
         chunk = super().take(now)
         if chunk is None:
             return None
@@ -90,6 +93,7 @@ class MultiplexedScheduler(FifoScheduler):
         return chunk
 
     def end_chunk(self, chunk: Chunk, now: float) -> None:
+        """Requeues the rest of a stream at the tail."""
         if not chunk.last:
             self.queue.append(chunk.op)
 
@@ -98,6 +102,7 @@ class OrderedScheduler(Scheduler):
     """Lowest rank first, then order of arrival; in slices if the policy has them (P3), else whole."""
 
     def add(self, op: int) -> None:
+        """Queues an op by rank, then by arrival."""
         heapq.heappush(self.heap, (self.policy.rank[op], self.arrivals, op))
         self.arrivals += 1
 
@@ -141,6 +146,7 @@ class CreditScheduler(OrderedScheduler):
         return self.pipe.popleft() if self.pipe else None
 
     def end_chunk(self, chunk: Chunk, now: float) -> None:
+        """Returns the credit of a slice that was sent."""
         self.in_flight -= chunk.size
 
 
@@ -155,6 +161,7 @@ class BlocksScheduler(Scheduler):
         self.blocks: dict[int, list[int]] = {}  # by the last member
 
     def add(self, op: int) -> None:
+        """Adds an op to its block, and queues the block once all its members are ready."""
         block = int(self.policy.block[op])
         ops = self.gathering.setdefault(block, []) if block >= 0 else []
         ops.append(op)
@@ -165,6 +172,7 @@ class BlocksScheduler(Scheduler):
             self.arrivals += 1
 
     def take(self, now: float) -> Chunk | None:
+        """Removes and returns the next member of the block in progress, else of the next block."""
         first = not self.queue
         if first:
             if not self.heap:

@@ -58,6 +58,7 @@ class RunConfig:
         return self.content[key]
 
     def get(self, key: str, default: Any = None) -> Any:
+        """Value of a key; the default if it is missing or empty."""
         return self.content.get(key) or default
 
     @property

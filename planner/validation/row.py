@@ -81,6 +81,7 @@ def compute_once(function: Callable[[], T]) -> Callable[[], T]:
     lock, made = Lock(), memoize(function)
 
     def get() -> T:
+        """Value of the function, computed by the first caller."""
         with lock:
             return made()
 

@@ -285,7 +285,7 @@ def _spread_error(spread: Spread, pairs: str) -> Error:
 
 
 def combine_errors(first: Error, second: Error) -> Error:
-    """Error of two independent errors together: the squares of their logarithms add."""
+    """Error that two independent errors make together: the squares of their logarithms add."""
     source = second.source if first.basis == "recorded" else f"{first.source}; {second.source}"
     median, q90 = math.hypot(first.median, second.median), math.hypot(first.q90, second.q90)
     return Error(second.basis, median, q90, second.rows, source)

@@ -82,6 +82,7 @@ class Collective(Exchange):
     def infeasibility(
         self, site: Site | None, model: Model | None = None, batch: int = 1
     ) -> PlannerError | None:
+        """Error if the site's devices cannot run the strategy's collectives; None if they can."""
         return infeasibility(self.library, site, within=self.within)
 
     def library_at(self, site: Site) -> Library:

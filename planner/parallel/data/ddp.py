@@ -91,6 +91,7 @@ class AllReduce(Collective):
 
     @classmethod
     def candidates(cls, asked: RequestedSettings, site: Site, model: Model) -> Iterator[Self]:
+        """Yields all-reduce with the requested settings."""
         if exchange := cls.first_candidate(asked, site):
             yield exchange
 
@@ -99,6 +100,7 @@ class AllReduce(Collective):
         return GRADIENTS.get(self.gradients, precision.ddp_gradient_bytes)
 
     def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
+        """Shares of a worker with all parameters, plus gradient buckets."""
         width = self.gradient_bytes(precision)
         return Shares(
             gradients=width / precision.gradient_bytes,
@@ -107,6 +109,7 @@ class AllReduce(Collective):
         )
 
     def lower(self, computation: Computation, site: Site) -> Case:
+        """Lowers a step: backward passes with an all-reduce for each full bucket, then the optimizer."""
         steps = self.start_steps(computation, site, self.jitter_s)
         buckets, links = self.buckets(computation), (steps.library, steps.peers, site)
         factor = backward_slowdown(computation, buckets, *links, accesses=self.accesses, copied=self.copied)
@@ -138,6 +141,7 @@ class AllReduce(Collective):
         return np.array([allreduce_bound(cast(AllReduce, job.exchange), job) for job in jobs])
 
     def variants(self, site: Site) -> Iterator[Variant]:
+        """Yields other bucket sizes and algorithms that may be faster."""
         for size in (self.bucket_bytes // 4, self.bucket_bytes * 4):
             words = f"buckets of {size / MIB:.3g} MiB"
             yield Variant(ChangeKind.BUCKET, words, replace(self, bucket_bytes=size))
@@ -147,6 +151,7 @@ class AllReduce(Collective):
             )
 
     def labels(self, site: Site | None = None) -> Labels:
+        """Texts on DDP, its buckets and its assumptions."""
         how = "" if self.algorithm == "auto" else f", {self.algorithm}"
         return Labels(
             cell="all-reduce",

@@ -81,6 +81,7 @@ class Sharded(Collective):
 
     @classmethod
     def candidates(cls, asked: RequestedSettings, site: Site, model: Model) -> Iterator[Self]:
+        """Yields sharding with the requested settings, then the stages and groups worth searching."""
         first = cls.first_candidate(asked, site)
         if first is None:
             return
@@ -96,6 +97,7 @@ class Sharded(Collective):
         return self.stage < 3 and (auto or self.gathers == "after")
 
     def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
+        """Shares of a worker with its shard of the state, plus gathered units."""
         share = 1 / self.shard_count(site)
         whole = gathered_bytes(model, precision, self.prefetch)
         return Shares(
@@ -109,6 +111,7 @@ class Sharded(Collective):
         )
 
     def lower(self, computation: Computation, site: Site) -> Case:
+        """Lowers a step: gathers before units and reduce-scatters after them."""
         return _Lowering(self, self.start_steps(computation, site)).case()
 
     @classmethod
@@ -132,6 +135,7 @@ class Sharded(Collective):
         )
 
     def variants(self, site: Site) -> Iterator[Variant]:
+        """Yields other stages, groups and prefetch depths that may be faster."""
         if self.stage > 1:
             yield Variant(ChangeKind.STAGE, f"stage {self.stage - 1}", replace(self, stage=self.stage - 1))
         if self.within == "all" and can_shard_within_machines(site):
@@ -139,6 +143,7 @@ class Sharded(Collective):
         yield Variant(ChangeKind.PREFETCH, "two units ahead", replace(self, prefetch=2))
 
     def labels(self, site: Site | None = None) -> Labels:
+        """Texts on what is sharded, and over which devices."""
         inside = " inside each machine" if self.within == "machine" else ""
         what = {
             1: "optimizer state",

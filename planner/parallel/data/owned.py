@@ -67,6 +67,7 @@ class Owned(Collective):
 
     @classmethod
     def candidates(cls, asked: RequestedSettings, site: Site, model: Model) -> Iterator[Self]:
+        """Yields owned optimizer state with the requested settings, and inside each machine."""
         exchange = cls.first_candidate(asked, site)
         if exchange is None:
             return
@@ -75,6 +76,7 @@ class Owned(Collective):
             yield replace(exchange, within="machine")
 
     def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
+        """Shares of a worker with the optimizer state of its tensors, plus gradient buckets."""
         width = self.gradient_bytes(precision)
         sizes = [tensor.elements for tensor in model.trained_tensors]
         return Shares(
@@ -85,6 +87,7 @@ class Owned(Collective):
         )
 
     def lower(self, computation: Computation, site: Site) -> Case:
+        """Lowers a step: broadcasts in the forward pass, all-reduces in the backward pass."""
         steps = self.start_steps(computation, site)
         buckets, links = self.buckets(computation), (steps.library, steps.peers, site)
         at, last = self._add_broadcasts(steps)
@@ -155,6 +158,7 @@ class Owned(Collective):
         return copies_s + computation.optimizer_s * share
 
     def variants(self, site: Site) -> Iterator[Variant]:
+        """Yields ZeRO-1, and owners inside each machine, which may be faster."""
         from planner.parallel.data.fsdp import Sharded
 
         parts = Sharded(stage=1, within=self.within, each_pass=False, gradients=self.gradients)
@@ -163,6 +167,7 @@ class Owned(Collective):
             yield Variant(ChangeKind.WITHIN, "owners in each machine", replace(self, within="machine"))
 
     def labels(self, site: Site | None = None) -> Labels:
+        """Texts on owned optimizer state and its assumptions."""
         inside = " of each machine" if self.within == "machine" else ""
         return Labels(
             name=f"{'hybrid ' if inside else ''}ZeRO-1 by owners",

@@ -33,20 +33,24 @@ class Alone(Exchange):
 
     @classmethod
     def candidates(cls, asked: RequestedSettings, site: Site, model: Model) -> Iterator[Self]:
+        """Yields the strategy on sites with a single worker."""
         if site.workers == 1:
             yield cls()
 
     def infeasibility(
         self, site: Site | None, model: Model | None = None, batch: int = 1
     ) -> PlannerError | None:
+        """Error if a site has several workers; None if it has one."""
         if site is None or site.workers == 1:
             return None
         return BadInput(f"{site.workers} workers do not train alone; take --workers 1 or another --exchange")
 
     def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
+        """Shares of the only worker: everything."""
         return Shares()
 
     def lower(self, computation: Computation, site: Site) -> Case:
+        """Lowers a step: computation, then the optimizer."""
         from planner.simulator.simulate import Case
 
         ops = [
@@ -84,6 +88,7 @@ class Alone(Exchange):
         return np.array([step.batch for step in steps], np.float64) / np.array(steps_s, np.float64)
 
     def labels(self, site: Site | None = None) -> Labels:
+        """Texts on a single device."""
         return Labels(
             cell="alone",
             run="{} alone",
