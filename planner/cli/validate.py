@@ -45,7 +45,7 @@ def validate_command(
 
 @dataclass(frozen=True, slots=True)
 class ValidationRequest:
-    """What to compare, and the files to write or to compare with."""
+    """Comparisons to make, and the files to write or to compare with."""
 
     names: tuple[str, ...] = ()
     suites: tuple[str, ...] = ()

@@ -97,7 +97,7 @@ def saved_activations(
     inside: dict[str, _Tensors] = {}  # by recomputed region
 
     def layers_to_save(producer: Layer) -> list[Layer]:
-        """Layers whose outputs are saved when the backward pass reads a layer's output."""
+        """Layers with outputs that the backward pass needs when it reads a layer's output."""
         if not compiled or not layer_class(producer).fuses:
             return [producer]
         return [maker for name in producer.inputs for maker in layers_to_save(layers[name])]
@@ -169,7 +169,7 @@ def _peak_moments(
     saved: _Tensors,
     inside: Mapping[str, _Tensors],
 ) -> tuple[AliveActivations, ...]:
-    """Moments of peak memory in the backward pass: one after the last block, one in the rest."""
+    """Moments of peak memory in the backward pass: one at the loss, one inside the blocks."""
     freed_at = _alive_by_layer(saved, len(stage))
     regions = {name: _alive_by_layer(tensors, len(stage)) for name, tensors in inside.items()}
     blocks = [at for at, layer in enumerate(stage) if layer.block is not None]

@@ -317,7 +317,7 @@ def tied_plans_sentence(chosen: ScoredPlan, rivals: Sequence[ScoredPlan]) -> str
 
 
 def _tie_reason(chosen: ScoredPlan, rival: ScoredPlan) -> str:
-    """What the choice has over a tied plan, in the order of the decision rule."""
+    """Advantage of the choice over a tied plan, in the order of the decision rule."""
     if chosen.candidate().total_sigma < rival.candidate().total_sigma - SAME_WIDTH:
         return "its narrower range"
     if chosen.candidate().machines < rival.candidate().machines:

@@ -91,18 +91,18 @@ class PlotScale:
         ticks = {"tickmode": "array", "tickvals": values, "ticktext": [f"{value:,.12g}" for value in values]}
         return {**plain_axis(title), "type": "log", **ticks}
 
-    def ticks(self, most: int) -> list[float]:
-        """Round values on the axis, at most `most`: 1, 2 and 5 times powers of ten."""
+    def ticks(self, max_ticks: int) -> list[float]:
+        """Round values on the axis, at most `max_ticks`: 1, 2 and 5 times powers of ten."""
         if self.log and self.high > 6 * self.low:  # over less the ticks of a linear axis are apart too
             tens = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             for digits in ((1, 2, 5), (1, 3), (1,)):
                 inside = [
                     d * 10.0**ten for ten in tens for d in digits if self.low <= d * 10.0**ten <= self.high
                 ]
-                if 2 <= len(inside) <= most:
+                if 2 <= len(inside) <= max_ticks:
                     return inside
             return inside
-        rough = (self.high - self.low) / most
+        rough = (self.high - self.low) / max_ticks
         ten = 10.0 ** math.floor(math.log10(rough))
         step = next(d * ten for d in (1, 2, 5, 10) if d * ten >= rough)
         return [step * i for i in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]

@@ -157,14 +157,14 @@ SUSPECTS = {
 def check_page(
     checked: Check,
     plan: ChosenPlan,
-    kept: Measured | None,
+    saved: Measured | None,
     *,
     title: str = "",
     asked: bool = False,
     source: str = "",
 ) -> Page:
     """Page comparing a measured run with its prediction, with likely causes and the saved correction.
-    `asked`: whether the user wanted the run kept; `source`: the part of a log that gave the measured rate."""
+    `asked`: whether to save the run; `source`: the part of a log that gave the measured rate."""
     where = "inside" if checked.is_inside else "outside"
     rows = [
         {"what": "measured", "samples_per_s": checked.measured_samples_per_s},
@@ -191,7 +191,7 @@ def check_page(
         ],
         [Remark("Cause", causes)] if causes else [],
         [Table(rows, columns_of("check"))],
-        [Remark("Kept", _saved_run_sentences(checked, kept, asked))],
+        [Remark("Kept", _saved_run_sentences(checked, saved, asked))],
     )
 
 
@@ -208,20 +208,20 @@ def suspect_words(suspect: Suspect) -> str:
     return SUSPECTS[suspect.name].format(times=times)
 
 
-def _saved_run_sentences(checked: Check, kept: Measured | None, asked: bool) -> list[str]:
+def _saved_run_sentences(checked: Check, saved: Measured | None, asked: bool) -> list[str]:
     """Sentences on whether the measured run was saved as a correction, and how to undo that."""
-    if kept is None:
+    if saved is None:
         if not (asked and checked.is_absurd):
             return []
         return [
             f"no: {ratio(checked.factor)} the prediction is too far off for a wrong assumption. Check that "
             "the rate is samples/s of all workers and that the answer is of this run, or add --force."
         ]
-    factor = factor_for(load_runs(), kept.device, kept.reach)
+    factor = factor_for(load_runs(), saved.device, saved.reach)
     assert factor is not None
     return [
-        f"answers for {kept.device} ({_REACH[kept.reach]}) now use {factor.words}; "
-        f"`planner check --forget {kept.device}` undoes it."
+        f"answers for {saved.device} ({_REACH[saved.reach]}) now use {factor.words}; "
+        f"`planner check --forget {saved.device}` undoes it."
     ]
 
 

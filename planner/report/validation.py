@@ -148,7 +148,7 @@ ROWS: dict[str, Callable[[Row], bool]] = {
 
 
 def page_path(overview: Path, page: str) -> Path:
-    """Path of a page of the validation: the overview for "", else a file beside it."""
+    """Path of a page of the validation: the overview for "", else a file in the same folder."""
     return overview.with_name(f"{overview.stem}-{page}.md") if page else overview
 
 
@@ -164,7 +164,7 @@ def page_texts(results: Sequence[Evidence], rows: Sequence[Row], *, whole: bool 
 
 
 def write_pages(results: Sequence[Evidence], rows: Sequence[Row], overview: Path) -> None:
-    """Writes the overview and the pages beside it."""
+    """Writes the overview and all other pages in its folder."""
     for page, text in page_texts(results, rows).items():
         write_file(page_path(overview, page), text)
 

@@ -372,7 +372,7 @@ def uses_kernel_rates(hardware: Hardware, precision: Precision, *, fitted: bool 
 def computation_error(
     model: Model, hardware: Hardware, precision: Precision, framework: str | None = None
 ) -> Error | None:
-    """The expected error of the computation time, by the basis of its rates; None if unknown."""
+    """Expected error of the computation time, by the basis of its rates; None if unknown."""
     if uses_kernel_rates(hardware, precision, fitted=False):
         return None  # a CPU, or rates of the user's own
     if uses_kernel_rates(hardware, precision, fitted=framework is None):

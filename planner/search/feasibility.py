@@ -53,7 +53,7 @@ OUT_OF_MEMORY = "that do not fit in the memory of "  # reads on with the device
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """The largest micro-batch of plans that differ only in batch and recompute."""
+    """Largest micro-batch of plans that differ only in batch and recompute."""
 
     device: Device
     host_bytes: float  # of a device, for what it offloads
@@ -74,7 +74,7 @@ class Feasibility:
         self._sites: dict[Hashable, Site] = {}
 
     def site(self, plan: Plan) -> Site:
-        """The plan's machines, mesh and network, at the request's prices."""
+        """Site of a plan: its machines, mesh and network, at the request's prices."""
         key = (plan.machine, plan.workers, plan.mesh)
         if key not in self._sites:
             self._sites[key] = plan.site(self.request.market, seed=self.request.seed)

@@ -299,7 +299,7 @@ def _convert_to_samples(model: Model, epochs: float | None, tokens: float | None
 
 
 def _model_name(model: str) -> str:
-    """The model's name; read from the file if a path is given."""
+    """Name of the model; read from the file if a path is given."""
     from planner.files.regular_file import is_path_like
     from planner.model.catalog import load_model
 
@@ -307,7 +307,7 @@ def _model_name(model: str) -> str:
 
 
 def flag_of(name: str) -> str:
-    """The command-line option that sets a field of `Request`."""
+    """Command-line option that sets a field of `Request`."""
     from planner.search.request import Request
 
     declared = (flag_ for flag_ in flags_of(Request) if name in flag_.fields)

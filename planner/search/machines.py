@@ -83,7 +83,7 @@ def not_rented_words(kinds: Sequence[Hardware]) -> str:
 
 
 def recorded_machine(profile: Profile) -> Hardware:
-    """The machine that a profile was recorded on, without a price if it is not in the catalog."""
+    """Machine that a profile was recorded on, without a price if it is not in the catalog."""
     from planner.hardware.catalog import is_machine_name, load_hardware
 
     if is_machine_name(profile.hardware):

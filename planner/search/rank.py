@@ -64,7 +64,7 @@ def rank(
     *,
     min_marginal_efficiency: float = MIN_MARGINAL_EFFICIENCY,
 ) -> Ranking:
-    """Applies the decision rule above; the first of equal plans wins."""
+    """Ranks candidates by the decision rule of this module; the first of equal plans wins."""
     plans = Contenders(candidates, objective, min_marginal_efficiency)
     choice = plans.choice()
     narrowest = plans.total_sigma[choice] - SAME_WIDTH

@@ -183,7 +183,7 @@ class Request:
 
     @cached_property
     def market(self) -> Market:
-        """The machine catalog with the request's prices, region and network."""
+        """Machine catalog with the request's prices, region and network."""
         own = load_machines_from_files((*(self.hardware or ()), *(self.server_hardware or ())))
         unnamed = self.profile is not None and self.hardware is None and not self.may_use_any_device
         recorded = (self.recorded_on,) if unnamed else ()
@@ -192,7 +192,7 @@ class Request:
 
     @cached_property
     def recorded_on(self) -> Hardware:
-        """The machine that the profile was recorded on."""
+        """Machine that the profile was recorded on."""
         from planner.search.machines import recorded_machine
 
         assert self.profile is not None
@@ -212,7 +212,7 @@ class Request:
 
 
 def model_of(request: Request) -> Model:
-    """The model with the request's training settings; no layers if only a recording knows it."""
+    """Model with the request's training settings; no layers if only a recording knows it."""
     from planner.model import Model
     from planner.model.catalog import load_model, model_names
 

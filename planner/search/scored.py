@@ -285,7 +285,7 @@ class Training:
         return probability_of_reaching(needed, scored.samples_per_s, scored.candidate().total_sigma)
 
     def figures(self, scored: ScoredPlan) -> dict[str, Any]:
-        """The job's length, duration and cost by JSON key."""
+        """Length, duration and cost of the job, by JSON key."""
         return {
             "job_samples": self.samples,
             "job_tokens": self.tokens,

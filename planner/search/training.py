@@ -19,7 +19,7 @@ MEMORY = ("offload", "cross_entropy", "activations")
 
 
 def training_asked(request: Request) -> MethodSettings:
-    """The requested training method; raises an error for contradicting settings."""
+    """Requested training method; raises an error for contradicting settings."""
     from planner.device.precision import find_optimizer
     from planner.model.methods import method_settings
 
@@ -67,7 +67,7 @@ def fine_tuning_length(model: Model, training: MethodSettings) -> int | None:
 
 
 def apply_training(model: Model, request: Request) -> Model:
-    """The model with the request's sequence length, training method and dataset."""
+    """Model with the request's sequence length, training method and dataset."""
     if request.sequence_length is not None:
         model = model.with_sequence_length(request.sequence_length)
     names = (
@@ -93,7 +93,7 @@ def apply_training(model: Model, request: Request) -> Model:
 
 
 def with_mean_length(model: Model, mean_length: int | None) -> Model:
-    """The model with examples of this mean length, padded to the sequence length."""
+    """Model with examples of this mean length, padded to the sequence length."""
     if mean_length is None:
         return model
     if model.sequence_length is None:

@@ -64,7 +64,7 @@ class DownloadWaits:
     precede_uploads: Floats  # likewise
 
     def work_s(self, durations_s: Floats) -> Floats:
-        """Seconds of the worker ops after each of these ops, and of those that precede all uploads."""
+        """Seconds of worker ops after each waiting op: of all, and of those before every upload."""
         which = np.stack([self.follow, self.precede_uploads])
         return np.asarray(np.einsum("kvo,os->kvs", which, durations_s))  # too small for the threads of @
 

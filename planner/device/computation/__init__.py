@@ -90,15 +90,14 @@ NO_VARIATION = Variation(0.0, 0.0)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Computation:
-    """What one worker computes in one step: one micro-batch forward and backward, or several. Op i has a
-    name, a role (FORWARD, BACKWARD, OTHER) and a layer (an index into `layers`, -1: none); it waits for the
-    ops in `deps[i]`, which come before it. All ops run on the device. `durations_s`
-    holds one row a step. `optimizer_s` is what the optimizer's pass over all parameters would take on this
-    device: whoever updates parameters there adds it (a share of it where they are sharded). `batch` are the
-    samples of the step. `step` is the recorded step that it was taken from, `network` the model that it was
-    made for, where they are known. Synthesized durations are `once_s` times factors of `variation`: an
-    exchange that adds ops whose time varies likewise gives their times to `varied` and gets the durations of
-    all ops."""
+    """Work of one worker in one step: one micro-batch forward and backward, or several. Op i has a name, a
+    role (FORWARD, BACKWARD, OTHER) and a layer (an index into `layers`, -1: none); it waits for the ops in
+    `deps[i]`, which come before it. All ops run on the device. `durations_s` holds one row per step.
+    `optimizer_s` is what the optimizer's pass over all parameters would take on this device: whoever updates
+    parameters there adds it (a share of it where they are sharded). `batch` are the samples of the step.
+    `step` is the recorded step that it was taken from, `network` the model that it was made for, where they
+    are known. Synthesized durations are `once_s` times factors of `variation`: an exchange that adds ops
+    whose time varies likewise gives their times to `varied` and gets the durations of all ops."""
 
     model: str
     batch: int

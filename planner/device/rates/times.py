@@ -275,26 +275,26 @@ def _calibrated_coefficients(
     return _coefficients(model, rates, flash)
 
 
-def _layer_times(of: _Coefficients, batch: int) -> StepTimes:
+def _layer_times(coefficients: _Coefficients, batch: int) -> StepTimes:
     """Seconds of both passes by layer, and of the optimizer, for a batch."""
-    kernels, rates = of.kernels, of.rates
+    kernels, rates = coefficients.kernels, coefficients.rates
     busy_s = kernels.launches * kernel_s(
-        of.flop_s * batch + of.flop_step_s,
-        of.move_s * batch + of.move_step_s,
+        coefficients.flop_s * batch + coefficients.flop_step_s,
+        coefficients.move_s * batch + coefficients.move_step_s,
         rates.cache_bytes / rates.bytes_per_s,
         rates.fixed_s * kernels.fixed,
         rates.overlap,
     )
     # Passes and the update wait for their own launches each: shards divide the update alone, and a faster
     # device never makes a step longer.
-    optimizer_s, late = of.update_s, 0.0
+    optimizer_s, late = coefficients.update_s, 0.0
     launch_s = kernels.launches * kernels.host * rates.floor_s
     if rates.floor_s:
         device_s, host_s = busy_s.sum(), launch_s.sum()
         late = float((smooth_max(device_s, host_s) - device_s) / max(host_s, rates.floor_s))
         busy_s = busy_s + late * launch_s
         updates = kernels.tensors * rates.update_launches
-        optimizer_s = float(smooth_max(of.update_s, updates * rates.floor_s))
+        optimizer_s = float(smooth_max(coefficients.update_s, updates * rates.floor_s))
     layers = kernels.layers
     split = np.where(kernels.backward, layers, 0) + kernels.layer
 
@@ -304,10 +304,10 @@ def _layer_times(of: _Coefficients, batch: int) -> StepTimes:
         return both[:layers], both[layers:]
 
     forward_s, backward_s = by_pass(busy_s)
-    backward_s = backward_s + of.summed_s * rates.time
-    if of.dequantize_s.any():
-        forward_s = forward_s + of.dequantize_s
-        backward_s = backward_s + np.where(backward_s > 0, of.dequantize_s, 0.0)
+    backward_s = backward_s + coefficients.summed_s * rates.time
+    if coefficients.dequantize_s.any():
+        forward_s = forward_s + coefficients.dequantize_s
+        backward_s = backward_s + np.where(backward_s > 0, coefficients.dequantize_s, 0.0)
     forward_s.flags.writeable = backward_s.flags.writeable = False
     return StepTimes(forward_s, backward_s, optimizer_s * rates.time, by_pass(launch_s), late)
 
