@@ -71,7 +71,8 @@ def test_no_kept_runs_are_said_so_and_kept_ones_are_numbered(monkeypatch):
         factor=0.9,
         note="",
     )
-    monkeypatch.setattr(check, "load_runs", lambda: [run, SimpleNamespace(**vars(run) | {"note": "at night"})])
+    noted = SimpleNamespace(**vars(run) | {"note": "at night"})
+    monkeypatch.setattr(check, "load_runs", lambda: [run, noted])
     first = "2026-11-18  T4, one machine, alexnet in fp32: 900 of 1,000 samples/s, factor 0.9"
     assert list(check.saved_run_lines()) == [f"1  {first}", f"2  {first} (at night)"]
 
