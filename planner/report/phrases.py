@@ -15,7 +15,6 @@ from planner.note import Note, Topic
 from planner.parallel.plan import Plan
 from planner.report.assumed import notes_of
 from planner.report.page import Figure, Page
-from planner.search.rank import SAME_WIDTH
 from planner.search.request import Request
 from planner.search.scored import Limit, ScoredPlan, Training, missed_limit, training_of
 from planner.simulator.cluster import COMPUTATION, INPUT, Resource
@@ -318,6 +317,8 @@ def tied_plans_sentence(chosen: ScoredPlan, rivals: Sequence[ScoredPlan]) -> str
 
 def _tie_reason(chosen: ScoredPlan, rival: ScoredPlan) -> str:
     """Advantage of the choice over a tied plan, in the order of the decision rule."""
+    from planner.search.rank import SAME_WIDTH
+
     if chosen.candidate().total_sigma < rival.candidate().total_sigma - SAME_WIDTH:
         return "its narrower range"
     if chosen.candidate().machines < rival.candidate().machines:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from planner.answers.answer_files import ChosenPlan, Difference
-from planner.answers.checking import Check, Suspect
 from planner.answers.parts import StepDetails
-from planner.answers.questions import Simulation
 from planner.note import Note, Topic
-from planner.report import charts
-from planner.report.charts_curves import memory_picture, step_picture
 from planner.report.page import Column, Page, Picture, Remark, Table, columns_of
 from planner.report.phrases import bottleneck_words, plan_page, resource_words, single_device_sentence
 from planner.search.measured import Measured, factor_for, load_runs
 from planner.search.scored import training_of
 from planner.units import format_bytes, format_seconds, percent, rate, ratio, signed_percent, span, text_bar
+
+if TYPE_CHECKING:
+    from planner.answers.answer_files import ChosenPlan, Difference
+    from planner.answers.checking import Check, Suspect
+    from planner.answers.questions import Simulation
 
 PARTS = {
     "compute_s": "compute",
@@ -88,6 +88,9 @@ def simulation_page(result: Simulation, *, energy: bool = False) -> Page:
 
 def _pictures(result: Simulation) -> list[Picture]:
     """Charts of a simulated plan: cost, utilization, memory and one step."""
+    from planner.report import charts
+    from planner.report.charts_curves import memory_picture, step_picture
+
     scored, names = result.scored, [result.scored.plan.cluster_text]
     cost = Picture(lambda: charts.cost_chart([scored], names))
     return [
