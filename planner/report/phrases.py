@@ -264,7 +264,7 @@ def other_plan_sentence(name: str, training: Training | None, other: ScoredPlan,
 def comparison_words(scored: ScoredPlan, other: ScoredPlan, than: str = "") -> str:
     """Speed and cost of a plan relative to another, named `than`: `3.1x faster for 4% more per sample`."""
     times = scored.samples_per_s / other.samples_per_s
-    if abs(times - 1) < CLOSE:
+    if abs(times - 1) < 0.005:
         faster, conjunction = "as fast", "as"
     elif times > 1:
         faster, conjunction = f"{ratio(times) if times >= 1.995 else percent(times - 1)} faster", "than"

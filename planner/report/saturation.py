@@ -154,7 +154,9 @@ def saturation_sentence(curve: Saturation, hardware: str) -> str:
         worth = f"{'add' if workers > 1 else 'adds'} at least {percent(least)} of the best speed per worker"
     if curve.saturation_workers is None or curve.most_step_samples is not None:
         divides = batch is not None and last.scored.plan.accumulate == 1
-        end = f"; more do not divide a global batch of {batch:,}" if divides else "; more were not tried"
+        budget = curve.request.budget_usd_per_hour
+        untried = "are over the budget" if budget and 2 * last.scored.usd_per_hour > budget else "were not tried"
+        end = f"; more do not divide a global batch of {batch:,}" if divides else f"; more {untried}"
         if (most := curve.most_step_samples) is not None:
             tokens = last.scored.sample_tokens
             step = f"{most:,} samples" if tokens is None else f"{format_count(most * tokens)} tokens"
