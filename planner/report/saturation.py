@@ -155,7 +155,8 @@ def saturation_sentence(curve: Saturation, hardware: str) -> str:
     if curve.saturation_workers is None or curve.most_step_samples is not None:
         divides = batch is not None and last.scored.plan.accumulate == 1
         budget = curve.request.budget_usd_per_hour
-        untried = "are over the budget" if budget and 2 * last.scored.usd_per_hour > budget else "were not tried"
+        is_over = budget is not None and 2 * last.scored.usd_per_hour > budget
+        untried = "are over the budget" if is_over else "were not tried"
         end = f"; more do not divide a global batch of {batch:,}" if divides else f"; more {untried}"
         if (most := curve.most_step_samples) is not None:
             tokens = last.scored.sample_tokens
