@@ -5,7 +5,7 @@ import _signal  # type: ignore[import-not-found]
 
 
 def main() -> None:
-    """Runs the command line. Until it is loaded, Ctrl-C ends the process silently."""
+    """Runs the command line; Ctrl-C while its modules load ends the process without a traceback."""
     handler = _signal.getsignal(_signal.SIGINT)
     if handler is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)

@@ -44,7 +44,7 @@ class Option:
 
 
 def next_changes(chosen: ScoredPlan, simulations: Simulations) -> list[Change]:
-    """Finds changes that make the chosen plan faster, sorted by cost per sample; at most one of each kind."""
+    """Changes that make the chosen plan faster: at most one of each kind, lowest cost per sample first."""
     cases = simulations.cases
     options = [
         option
@@ -73,7 +73,7 @@ def next_changes(chosen: ScoredPlan, simulations: Simulations) -> list[Change]:
 def _clearly_faster_changes(
     chosen: ScoredPlan, options: list[Option], simulations: Simulations
 ) -> list[Change]:
-    """Simulates changes and returns the clearly faster ones, sorted by cost per sample and effort."""
+    """Simulates changes; returns the clearly faster ones, sorted by cost per sample, then by effort."""
     trials = simulations.score_plans([option.plan for option in options], "trial")
     by_plan = {scored.plan: scored for scored in trials}
     now = chosen.samples_per_s
@@ -99,7 +99,7 @@ def _clearly_faster_changes(
 
 
 def _best_of_each_kind(changes: list[Change]) -> list[Change]:
-    """First, and so cheapest, change of each kind."""
+    """First change of each kind, which is the cheapest since changes come sorted by cost."""
     best: dict[str, Change] = {}
     for change in changes:
         best.setdefault(change.kind, change)
@@ -123,7 +123,7 @@ def _change_options(plan: Plan, cases: Cases) -> Iterator[Option]:
 
 
 def _more_workers_options(plan: Plan, cases: Cases) -> Iterator[Option]:
-    """Yields the plan on the next number of full machines; with a global batch, the next that divides it."""
+    """Yields the plan on the next larger number of full machines that can share the global batch."""
     step = max(plan.workers_per_machine, plan.mesh.size)
     following = (plan.workers // step + 1) * step
     counts = range(following, max(2 * plan.workers, following) + 1, step)

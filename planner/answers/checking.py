@@ -145,7 +145,7 @@ def measured_speed(path: Path | str, samples_per_step: int) -> MeasuredSpeed:
 
 
 def series_quantity(name: str) -> tuple[Kind, float] | None:
-    """Quantity that a series name refers to, and its factor to seconds; None for other quantities."""
+    """What a series measures, by its name, and the factor to seconds; None if not recognized."""
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
     spaced = re.sub(rf"/(?={_SECOND}\b|{_STEP}$)", " per ", spaced)
     words = re.findall(r"[a-z]+", spaced)
@@ -163,7 +163,7 @@ Steps = list[tuple[float, float]]  # seconds, and the number of steps that took 
 
 
 def _speed_sources(log: TrainingLog, samples_per_step: int) -> Iterator[tuple[bool, int, str, Steps]]:
-    """Yields possible sources of the speed as (is too short, preference rank, series name, values)."""
+    """Yields possible sources of the speed: (has too few values, preference rank, series name, values)."""
     for name, series in log.series.items():
         meaning = series_quantity(name) or (("step time", 1.0) if log.format == "numbers" else None)
         if meaning is None:
@@ -185,7 +185,7 @@ def _speed_sources(log: TrainingLog, samples_per_step: int) -> Iterator[tuple[bo
 
 
 def _step_intervals(log: TrainingLog, name: str) -> tuple[Steps, int]:
-    """Seconds and steps between a series' values, and the number of skipped intervals with an evaluation.
+    """Seconds and steps between a series' values, and how many intervals were skipped for an evaluation.
     Empty without a clock that advances with the steps."""
     known = {(step, clock_s) for _, step, clock_s in log.series[name]}
     points = sorted((step, clock_s) for step, clock_s in known if step is not None and clock_s is not None)

@@ -51,7 +51,7 @@ class Decision:
 
 
 def choose(scored: Sequence[ScoredPlan], request: Request) -> Decision:
-    """Applies the decision rule (`planner.search.rank`) to feasible plans."""
+    """Chooses among feasible plans by the decision rule (`planner.search.rank`) and returns the decision."""
     scored = sorted(scored, key=lambda plan: plan.plan.key)
     discount = discounts([plan.plan for plan in scored], request)
     candidates = [plan.candidate(share) for plan, share in zip(scored, discount.tolist(), strict=True)]
@@ -81,7 +81,7 @@ def choose(scored: Sequence[ScoredPlan], request: Request) -> Decision:
 
 
 def settle_ties(outcome: Outcome, contest: Contest, cases: Cases, evaluate: Evaluate) -> None:
-    """Simulates the plans that might tie with the best and win: first briefly, then in full."""
+    """Simulates plans that may tie with the best, first briefly, then in full; updates `outcome`."""
     looked: set[int] = set(outcome.long)
     among: set[int] | None = None
     simulated: dict[int, Candidate | None] = {}
@@ -121,7 +121,7 @@ def possible_ties(
     known: Sequence[Candidate],
     among: Collection[int] | None = None,
 ) -> list[int]:
-    """Plans not yet simulated in full that could win a tie at their upper bounds, as indices.
+    """Indices of plans not yet simulated in full that could tie with the best and win at their upper bounds.
 
     `known` are the feasible plans simulated in full. The narrowest range comes first; `among` restricts the
     plans.
@@ -183,13 +183,13 @@ def changes_and_saturation(
 
 
 def count_unfinished(outcome: Outcome, plans: Sequence[Plan], simulations: Simulations) -> None:
-    """Adds the results of unfinished simulations so far to an interrupted outcome."""
+    """Adds the longest prediction so far of each plan to the outcome of an interrupted search."""
     found = {i: simulations.longest_prediction(plan) for i, plan in enumerate(plans)}
     outcome.scores.update({i: score for i, score in found.items() if score is not None})
 
 
 def interruption_error(plans: Sequence[Plan], bounds: Floats, usd_per_hour: Floats) -> Interrupted:
-    """Error for an interruption before any simulation ended; its message names the best bounds."""
+    """Builds the error for an interruption before any simulation ended; it names the best bounds."""
     fastest, cheapest = int(np.argmax(bounds)), int(np.argmin(usd_per_hour / bounds))
     least_usd = usd_per_million_samples(float(usd_per_hour[cheapest]), float(bounds[cheapest]))
     return Interrupted(

@@ -77,7 +77,7 @@ def compare_for(
         simulations = Simulations(cases, pool)
         for done, indices in enumerate(by_hardware.values()):
             plans = [space.plans[i] for i in indices]
-            outcome = _race_row(plans, bounds[indices], space.usd_per_useful_hour[indices], simulations)
+            outcome = _score_row(plans, bounds[indices], space.usd_per_useful_hour[indices], simulations)
             if outcome.partial:
                 count_unfinished(outcome, plans, simulations)
                 outcome.long.update(outcome.scores)
@@ -127,18 +127,18 @@ def compare_for(
     )
 
 
-def _race_row(plans: list[Plan], bounds: Floats, usd_per_hour: Floats, simulations: Simulations) -> Outcome:
-    """Scores the plans of one row that the objective may choose."""
+def _score_row(plans: list[Plan], bounds: Floats, usd_per_hour: Floats, simulations: Simulations) -> Outcome:
+    """Simulates the plans of one row that may be best for the objective; returns their scores."""
     request = simulations.request
 
     def evaluate(batch: Sequence[int], rung: Rung) -> list[Prediction]:
-        """Simulates plans by index."""
+        """Predictions of the plans with these indices."""
         return simulations.predict_all([plans[i] for i in batch], rung)
 
     worth = discounts(plans, request)
 
     def run(goal: Goal, value: float = 0.0) -> Outcome:
-        """Races the row's plans for one goal."""
+        """Simulates the row's plans until the best for one goal is known; returns the outcome."""
         return Race(
             bounds,
             usd_per_hour,

@@ -69,7 +69,7 @@ class WorkersCurve:
         return [scored for _, scored in sorted(self.known.items()) if scored is not None]
 
     def middle_count(self, low: int, high: int) -> int | None:
-        """Worker count nearest to the geometric mean of two others; None if they are close."""
+        """Unscored or feasible count nearest to the geometric mean of two others; None if they are close."""
         if high <= low * APART:
             return None
         inside = [
@@ -94,7 +94,7 @@ class TurningPoints:
 def find_turning_points(
     points: Sequence[ScoredPlan], min_marginal_efficiency: float, most_step_samples: float = inf
 ) -> TurningPoints:
-    """Finds the turning points of a curve.
+    """Indices of the last point worth its cost, of the first that costs twice the least, and of the peak.
 
     Points above `most_step_samples` per step are never worth their cost.
     """
@@ -130,7 +130,7 @@ def worker_counts(minimum: int, maximum: int, step: int, per_machine: int) -> li
 
 
 def score_doublings(curve: WorkersCurve, progress: Progress) -> None:
-    """Scores doubled worker counts until throughput stops growing."""
+    """Scores doubled worker counts, adding them to the curve, until throughput stops growing."""
     ladder = doublings(curve.counts)
     for start in range(0, len(ladder), CHUNK):
         curve.score_counts(ladder[start : start + CHUNK])
@@ -142,7 +142,7 @@ def score_doublings(curve: WorkersCurve, progress: Progress) -> None:
 
 
 def doublings(counts: Sequence[int]) -> list[int]:
-    """Worker counts that at least double, with the first and the last; all if there are few."""
+    """Worker counts that are each at least twice the one before, plus the last; all of them if few."""
     if len(counts) <= FEW_POINTS:
         return list(counts)
     kept = list(counts[:1])
@@ -155,7 +155,7 @@ def doublings(counts: Sequence[int]) -> list[int]:
 def refine_turning_points(
     curve: WorkersCurve, min_marginal_efficiency: float, most_step_samples: float, progress: Progress
 ) -> None:
-    """Scores worker counts next to the turning points until no close neighbour is left."""
+    """Scores worker counts next to the turning points until no close neighbour is left to score."""
     while True:
         points = curve.points
         workers = [point.plan.workers for point in points]
@@ -175,7 +175,7 @@ def refine_turning_points(
 
 
 def score_points(plans: Sequence[Plan], simulations: Simulations) -> list[ScoredPlan]:
-    """Simulates plans briefly, and in full where the interval stays wide."""
+    """Scores plans by brief simulations, and by full ones where the interval stays wide."""
     simulations.cases.bounds(plans)
     few = [plan for plan in plans if plan.replicas <= FEW_WORKERS]
     many = [plan for plan in plans if plan.replicas > FEW_WORKERS]
@@ -186,7 +186,7 @@ def score_points(plans: Sequence[Plan], simulations: Simulations) -> list[Scored
 
 
 def plan_with_minimum_workers(plan: Plan, market: Market) -> Plan:
-    """Raises a plan's workers to the fewest that its strategy needs.
+    """Returns the plan with at least as many workers as its strategy needs.
 
     Parameter servers may need machines of their own.
     """
@@ -228,7 +228,7 @@ def _can_reduce_memory(plan: Plan) -> bool:
 
 
 def _larger_requests(plan: Plan, request: Request, model: Model) -> Iterator[Request]:
-    """Yields requests with more workers, then sharding, then more recompute."""
+    """Yields requests that vary workers, sharding and recompute; workers grow last, recompute first."""
     exchanges = [request.exchanges]
     if request.exchanges is None and (saving := list(memory_saving_variants(plan.exchange))):
         exchanges.append(((saving[-1].exchange.kind, {}),))

@@ -62,7 +62,7 @@ class FitRow:
 
     @property
     def is_remedy(self) -> bool:
-        """Whether the row is shown because no usual method fits."""
+        """Whether the method is one that is shown only if no usual method fits."""
         return self.method in REMEDY
 
 

@@ -74,7 +74,7 @@ def check_options(source: TomlSource, values: Mapping[str, Any]) -> dict[str, An
         raise source.error(faulty[1], faulty[0])
 
     def from_file(path: str) -> str:
-        """Path relative to the file's folder."""
+        """Path that is relative to the scenario file's folder, made relative to the current one."""
         return os.path.join(source.path.parent, expand_path(path))
 
     keys = [(flag.name, flag.kind.written | None, None) for flag in flags_of(Request)]
@@ -255,7 +255,7 @@ def is_possible(request: Request) -> bool:
 
 
 def _with_fitting_batch(plan: Plan, request: Request, model: Model) -> Plan:
-    """Replaces a batch that does not fit by the largest that does, unless the request names it."""
+    """Returns the plan with the largest batch that fits if its own does not and the request names none."""
     feasibility = Feasibility(request, model)
     smaller = smaller_batches(request, model)
     if not smaller or feasibility.out_of_memory(plan) is None:
@@ -284,7 +284,7 @@ def default_exchange(request: Request, site: Site, *, joined: bool = False) -> s
 
 
 def _limit_unknown_network(request: Request, kind: Hardware, *, joined: bool) -> Request:
-    """Limits a request to one worker if its recording lacks the network; more raise an error."""
+    """Limits a request to one worker if its recording's network is unknown; raises BadInput for more."""
     if request.profile is None or request.market.nic_bytes_per_s(kind) is not None:
         return request
     if request.exchanges is None and request.workers in (None, (1,)) and not joined:

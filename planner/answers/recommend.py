@@ -81,8 +81,8 @@ def recommend_for(
                 simulations, trials=trials, study=study, progress=progress, advice=advice
             )
 
-        def look(scored: Sequence[ScoredPlan]) -> None:
-            """Reports the best feasible plan so far."""
+        def report_best(scored: Sequence[ScoredPlan]) -> None:
+            """Passes the best feasible plan of these to `on_improvement`."""
             if on_improvement is ignore_improvement:
                 return
             if feasible := plans_within_limits(list(scored), request):
@@ -94,7 +94,7 @@ def recommend_for(
         space = (
             enumerate_plans(request, cases.model, machines=field.machines)
             if exhaustive
-            else screened_space(simulations, field.machines, look)
+            else screened_space(simulations, field.machines, report_best)
         )
         space.left_out |= field.left_out
         if not space.plans:
@@ -108,7 +108,7 @@ def recommend_for(
         latest: dict[int, Prediction] = {}
 
         def evaluate(batch: Sequence[int], rung: Rung) -> list[Prediction]:
-            """Simulates plans by index."""
+            """Predictions of the plans with these indices, also stored in `latest`."""
             result = simulations.predict_all([plans[i] for i in batch], rung)
             latest.update(zip(batch, result, strict=True))
             return result
@@ -117,7 +117,7 @@ def recommend_for(
             """Reports progress, and the best plan after every 100 simulations."""
             progress(stage, done, total)
             if not done % 100:
-                look([cases.score_plan(plans[i], prediction) for i, prediction in latest.items()])
+                report_best([cases.score_plan(plans[i], prediction) for i, prediction in latest.items()])
 
         if exhaustive:
             scores = dict(enumerate(evaluate(range(len(plans)), "long")))
@@ -189,10 +189,10 @@ def recommend_for(
 def _with_longest_simulations(
     answer: Recommendation, cheapest: ScoredPlan, simulations: Simulations
 ) -> Recommendation:
-    """Updates an answer with the longest simulation of each plan, one plan per cluster."""
+    """Returns the answer with each plan's longest simulation and one plan per cluster."""
 
     def as_known(scored: ScoredPlan) -> ScoredPlan:
-        """Updates a plan with its longest simulation."""
+        """Returns the plan with the prediction of its longest simulation."""
         return replace(scored, prediction=simulations.longest_prediction(scored.plan) or scored.prediction)
 
     now = answer.chosen.samples_per_s
@@ -239,7 +239,7 @@ def with_cheaper_baseline(
 
 
 def one_per_cluster(shown: Sequence[ScoredPlan], baseline: ScoredPlan | None) -> list[ScoredPlan]:
-    """Drops unmarked plans whose machines another shown plan uses."""
+    """Shown plans without those that are unmarked and use the same machines as another."""
     named = {plan.plan.machines_text for plan in shown if plan.marks}
     if baseline is not None:
         named.add(baseline.plan.machines_text)
@@ -251,7 +251,7 @@ def one_per_cluster(shown: Sequence[ScoredPlan], baseline: ScoredPlan | None) ->
 
 
 def contest_of(cases: Cases, plans: Sequence[Plan], bounds: Floats, usd_per_hour: Floats) -> Contest:
-    """Input of the races between plans: bounds, prices, ranking factors and minimum feasible speeds."""
+    """Input of a search for the best plan: bounds, prices, ranking factors and minimum feasible speeds."""
     sigma = np.array([cases.sigma(plan) for plan in plans])
     worth = discounts(plans, cases.request) * np.exp(-(sigma**2) / 2)
     needed = required_samples_per_s(cases, plans, usd_per_hour, confident=True)

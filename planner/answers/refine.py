@@ -42,7 +42,7 @@ REFINED_GAIN = 0.015  # in speed, for which settings are taken that the search h
 def refine_decision(
     scored: list[ScoredPlan], decision: Decision, simulations: Simulations, contest: Contest
 ) -> tuple[list[ScoredPlan], Decision]:
-    """Tries other settings on the recommended machines and on close competitors, and decides again."""
+    """Tries other settings on the best machines; returns the scored plans and the new decision."""
     request, tried = simulations.request, set[tuple[str, int]]()
     while len(tried) < MOST_REFINED:
         chosen = decision.recommended

@@ -167,7 +167,7 @@ def _relaxed_limit_flag(request: Request, limit: str, ask: Ask) -> str:
 
 
 def _cheaper_per_hour(plan: ScoredPlan, request: Request, ask: Ask) -> ScoredPlan:
-    """Plan that meets the other limits at a lower price per hour, found by repeated halving."""
+    """Plan that meets the other limits at a lower hourly price, found by halving the price repeatedly."""
     for _ in range(HALVINGS):
         try:
             plan = ask(replace(request, budget_usd_per_hour=plan.usd_per_hour / 2))

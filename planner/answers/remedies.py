@@ -93,7 +93,7 @@ class _Attempts:
     ask: Ask | None = None
 
     def remedy(self, flags: str, *, note: str = "", **changes: Any) -> Remedy | None:
-        """Tries a change and returns it as a remedy; None if it gives no plan."""
+        """Searches with a change to the request; returns it as a remedy, or None if it gives no plan."""
         result = self.cheapest(**changes)
         if result is None:
             return None
@@ -142,7 +142,7 @@ def has_job_limits(request: Request) -> bool:
 def required_samples_per_s(
     cases: Cases, plans: Sequence[Plan], usd_per_useful_hour: Floats, *, confident: bool
 ) -> dict[str, Floats]:
-    """Throughput that each plan needs to meet each limit of the job, by the reason for missing it.
+    """Throughput that each plan needs for each limit of the job, by the reason for refusal below it.
 
     `confident`: with the request's probability, in spite of interruptions.
     """
@@ -164,7 +164,7 @@ Tried = Iterator[Remedy | None]
 
 
 def _try_settings(attempts: _Attempts) -> Tried:
-    """Tries software settings that need less memory or divide the global batch."""
+    """Yields remedies that change software settings to need less memory or divide the global batch."""
     request = attempts.request
     if request.recompute not in (None, ("full",)):
         yield attempts.remedy("--recompute full", recompute=("full",))
@@ -184,7 +184,7 @@ def _try_settings(attempts: _Attempts) -> Tried:
 
 
 def _try_adapters(attempts: _Attempts) -> Tried:
-    """Tries LoRA and QLoRA instead of full fine-tuning; yields the cheaper one that fits."""
+    """Yields the cheaper of LoRA and QLoRA that fits, in place of full fine-tuning."""
     request, model = attempts.request, model_of(attempts.request)
     language = model.sequence_length is not None and model.parameters >= LEAST_ADAPTED
     if not language or request.profile is not None or request.extra.get("train"):
@@ -197,7 +197,7 @@ def _try_adapters(attempts: _Attempts) -> Tried:
 
 
 def _try_global_batches(attempts: _Attempts, sign: int) -> Tried:
-    """Tries the next global batches below (`sign` -1) or above (1) the requested one."""
+    """Yields remedies with the next global batches below (`sign` -1) or above (1) the requested one."""
     request, asked = attempts.request, attempts.request.global_batch
     if asked is None:
         return
@@ -212,7 +212,7 @@ def _try_global_batches(attempts: _Attempts, sign: int) -> Tried:
 
 
 def _try_counts(attempts: _Attempts) -> Tried:
-    """Tries the worker or machine count of the cheapest plan without a limit on it."""
+    """Yields remedies with the worker or machine count of the cheapest plan without a limit on it."""
     request = attempts.request
     if request.workers is not None and (result := attempts.cheapest(workers=None)):
         workers = result[0].workers
@@ -223,7 +223,7 @@ def _try_counts(attempts: _Attempts) -> Tried:
 
 
 def _try_budget(attempts: _Attempts) -> Tried:
-    """Tries four times the budget repeatedly, then the exact price of the cheapest plan."""
+    """Yields the lowest budget at which a plan exists, found by repeatedly raising it fourfold."""
     budget = attempts.request.budget_usd_per_hour
     if budget is None:
         return
@@ -235,7 +235,7 @@ def _try_budget(attempts: _Attempts) -> Tried:
 
 
 def _try_other_machine(attempts: _Attempts) -> Tried:
-    """Tries the machine with the lowest cost per sample in the catalog, but no CPUs instead of GPUs."""
+    """Yields the machine with the lowest cost per sample in the catalog, but no CPU in place of GPUs."""
     request = attempts.request
     if request.profile is not None or (request.hardware is None and request.gpu is None):
         return
@@ -247,7 +247,7 @@ def _try_other_machine(attempts: _Attempts) -> Tried:
 
 
 def _try_offloads(attempts: _Attempts) -> Tried:
-    """Tries offloading to the host memory of the requested machines."""
+    """Yields remedies that offload to the host memory of the requested machines."""
     request = attempts.request
     open_ = request.hardware is None and request.gpu is None
     if open_ or request.profile is not None or request.extra.get("offload"):

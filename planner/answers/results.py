@@ -277,7 +277,7 @@ A = TypeVar("A", Recommendation, Saturation)
 
 
 def extend_answer(answer: A, *parts: Callable[[], dict[str, Any]]) -> A:
-    """Fills in further fields of an answer, one part after another, until it is interrupted."""
+    """Returns an answer with further fields, computed one part after another until interrupted."""
     try:
         for part in () if answer.partial else parts:
             answer = replace(answer, **part())

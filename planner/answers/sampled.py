@@ -82,7 +82,7 @@ class _SampledSpace:
         self.choices = self._collect_settings()
 
     def _dividing_counts(self) -> list[int]:
-        """Machine counts that divide the global batch; empty if any count does."""
+        """Machine counts that divide the global batch; empty if every count is allowed."""
         request, counts = self.request, set[int]()
         if request.global_batch is None or request.workers:
             return []
@@ -111,7 +111,7 @@ class _SampledSpace:
         return {kind: {name: list(v) for name, v in values.items()} for kind, values in by_name.items()}
 
     def ask(self, trial: Trial) -> Plan | str:
-        """The plan that a trial samples, or the reason why it is infeasible."""
+        """Plan that a trial samples, or text with the reason why it is infeasible."""
         request = self.request
         worker = self.workers[_draw(trial, "worker_hardware", sorted(self.workers))]
         if request.workers:
@@ -182,7 +182,7 @@ class _SampledSpace:
 
 
 def _draw(trial: Trial, name: str, options: Sequence[T], key: Callable[[T], Any] = lambda value: value) -> T:
-    """Samples one of several options; a single option is no dimension of the study."""
+    """Samples one of several options; a single option is returned without asking the study."""
     if len(options) == 1:
         return options[0]
     by_name = {key(option): option for option in options}
@@ -298,7 +298,7 @@ def recommend_sampled(
 
 
 def _is_dominated(plan: Plan, cases: Cases, scored: dict[str, ScoredPlan]) -> bool:
-    """Whether a simulated plan dominates this plan's bounds."""
+    """Whether a plan in `scored` is at least as fast and cheap as this plan can be at best."""
     speed, cost = _bound_objectives(plan, cases)
     return any(
         known.samples_per_s >= speed and known.usd_per_million_samples <= cost for known in scored.values()

@@ -150,7 +150,7 @@ def _single_device(chosen: ScoredPlan, first: ScoredPlan, simulations: Simulatio
 def _with_twice_the_machines(
     scored: ScoredPlan, owned: int | None, simulations: Simulations
 ) -> ScoredPlan | None:
-    """Scores a plan of all owned workers with twice as many; None for other plans or if infeasible."""
+    """Scores a plan of all owned workers on twice as many; None if it uses fewer or does not fit."""
     plan, cases = scored.plan, simulations.cases
     more = with_workers(plan, 2 * plan.workers, cases.request.global_batch) if plan.workers == owned else None
     held = None if more is None else fitting_plan(more, cases)
@@ -229,7 +229,7 @@ def _saturation_points(scored: list[ScoredPlan], cases: Cases) -> list[Saturatio
 
 
 def _server_counts(plan: Plan, simulations: Simulations) -> dict[str, Any]:
-    """The best plan for each number of servers, and the number to advise."""
+    """The best plan for each number of servers, and the advised number of servers."""
     by_size = _plans_by_server_count(plan, simulations, ENOUGH_SERVERS)
     return {"sizes": by_size, "size_advised": _advised_server_count(by_size, ENOUGH_SERVERS)}
 
@@ -270,7 +270,7 @@ def _advised_server_count(by_size: list[tuple[int, ScoredPlan]], threshold: floa
 
 
 def _is_gain_unclear(by_size: list[tuple[int, ScoredPlan]], threshold: float) -> bool:
-    """Whether the last server's gain differs from `threshold` by less than its error."""
+    """Whether the last server's gain is nearer to `threshold` than its simulation error."""
     if len(by_size) < 2:
         return False
     (_, now), (_, more) = by_size[-2:]

@@ -232,7 +232,7 @@ def _digest(*words: str) -> str:
 
 
 def _process_identity(pid: int) -> str:
-    """Text that identifies a process: host, number and start time, with a digest."""
+    """Text that identifies a process: host, process number, start time and their digest."""
     who = f"{socket.gethostname()}/{pid}/{_start_time(pid)}"
     return f"{who}/{_digest(who)}"
 

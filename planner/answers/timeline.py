@@ -58,7 +58,7 @@ def timeline_of(request: Request, plan: Plan, *, steps: int = 3) -> Timeline:
 def simulate_window(
     case: Case, *, seed: int = 0, steps: int = 3, facts: Mapping[str, Any] | None = None
 ) -> Timeline:
-    """Simulates a few steps of worker 0 after a warm-up; returns the chunks that overlap them."""
+    """Simulates a few steps of worker 0 after a warm-up; returns the timeline of these steps."""
     from planner.simulator.run import RunOptions, run
     from planner.simulator.simulate import FAIRNESS_SIGMA, start_offsets_s
 

@@ -173,7 +173,7 @@ def _read_tensorboard(path: Path, files: Iterable[Path]) -> TrainingLog:
 
 
 def _read_records(path: Path) -> Iterator[bytes]:
-    """Yields the records of a TFRecord file without an unfinished last one."""
+    """Yields the complete records of a TFRecord file; an unfinished last one is left out."""
     with open_regular_file(path) as file:
         left = LARGEST_EVENTS_BYTES
         while len(head := file.read(12)) == 12:
@@ -200,7 +200,7 @@ def _field_positions(data: bytes, start: int, end: int) -> dict[int, list[Place]
 
 
 def _unpack_number(form: str, data: bytes, positions: Iterable[Place]) -> float | None:
-    """Number in the last of the fields that has the right size; None if none has."""
+    """Number in the last field that has the size of `form`; None if none has."""
     size, number = struct.calcsize(form), None
     for start, end in positions:
         if end - start == size:
@@ -211,7 +211,7 @@ def _unpack_number(form: str, data: bytes, positions: Iterable[Place]) -> float 
 def _add_scalar(
     log: TrainingLog, event: bytes, value: dict[int, list[Place]], step: int, clock_s: float | None
 ) -> None:
-    """Adds the number of a summary, unless it is an image or a histogram."""
+    """Adds the value of a TensorBoard summary to the log, unless it is an image or a histogram."""
     number = _unpack_number("<f", event, value.get(SIMPLE_VALUE, ()))
     for place in value.get(TENSOR, ()):
         tensor = _field_positions(event, *place)

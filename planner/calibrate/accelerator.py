@@ -172,7 +172,7 @@ def calibrate_accelerator(
     done = count(1)
 
     def report_progress(message: str) -> None:
-        """Reports the next of the measurements."""
+        """Reports the message and the number of measurements started so far."""
         if progress:
             progress(next(done), len(FORMATS) + 2, message)
 

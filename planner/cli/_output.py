@@ -81,12 +81,12 @@ class ProgressLog:
         self.update()
 
     def on_improvement(self, plan: str) -> None:
-        """Records a better plan."""
+        """Keeps the text of a better plan and updates the progress line."""
         self.best = plan
         self.update()
 
     def update(self) -> None:
-        """Shows the current state; does nothing here."""
+        """Shows the current state; subclasses override this empty method."""
 
 
 class ProgressLines(ProgressLog):

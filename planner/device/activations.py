@@ -97,7 +97,7 @@ def saved_activations(
     inside: dict[str, _Tensors] = {}  # by recomputed region
 
     def layers_to_save(producer: Layer) -> list[Layer]:
-        """Layers with outputs that the backward pass needs when it reads a layer's output."""
+        """Layers whose outputs are saved for a layer's output: itself, or the inputs of fused layers."""
         if not compiled or not layer_class(producer).fuses:
             return [producer]
         return [maker for name in producer.inputs for maker in layers_to_save(layers[name])]
@@ -147,7 +147,7 @@ def saved_activations(
 
 
 def _offloaded_tensors(saved: _Tensors, stage: Sequence[Layer], layers: Mapping[str, Layer]) -> _Tensors:
-    """Saved tensors in host memory: those of all blocks but the last two, which the device reads next."""
+    """Saved tensors offloaded to host memory: those of all blocks but the last two, which are read first."""
     blocks = list(dict.fromkeys(layer.block for layer in stage if layer.block is not None))
     resident = {None, *blocks[-2:]}
     return {key: size for key, size in saved.items() if layers[key[0]].block not in resident}

@@ -20,7 +20,7 @@ class WireError(ValueError):
 
 
 def iterate_fields(data: bytes, start: int, end: int, last: int = MAX_NUMBER) -> Iterator[Field]:
-    """Yields each field as (number, kind, a, b), with `a` a number or data[a:b] a string or message.
+    """Yields each field as (number, kind, a, b): a number's value is `a`, other contents are data[a:b].
 
     Stops at the first field with a number above `last`.
     """

@@ -326,7 +326,7 @@ class Market:
         return f"{hardware.name} is not known to have RDMA; use --network tcp, {own}"
 
     def check_prices(self, machines: Iterable[Hardware]) -> None:
-        """Raises BadInput if machines are priced, but none in the requested region and kind (spot or not)."""
+        """Raises BadInput if machines have prices, but none in the requested region, on demand or spot."""
         rented = [kind for kind in machines if kind.ownership is None and kind.has_price]
         if not rented or any(self.usd_per_hour(kind) is not None for kind in rented):
             return

@@ -182,7 +182,7 @@ def _entries(folders: tuple[Path, ...]) -> Entries:
 
 @memoize
 def device_names(table: str) -> dict[str, Any]:
-    """Other names of devices, by catalog name: one table of `device_names.toml`."""
+    """Other names of devices, by catalog name, from one table of `device_names.toml`."""
     names: dict[str, Any] = tomllib.loads((files(__package__) / "device_names.toml").read_text("utf-8"))[
         table
     ]

@@ -210,7 +210,7 @@ T = TypeVar("T")
 
 
 def _convert_entry(kind: type[T], entry: msgspec.Struct, **more: Any) -> T:
-    """Converts a file entry to `kind`, with sizes in bytes and rates in bytes per second."""
+    """Converts a file entry to the type `kind`, with sizes in bytes and rates in bytes per second."""
     values: dict[str, Any] = {}
     for name, value in msgspec.structs.asdict(entry).items():
         units = next((units for units in _UNITS if name.endswith(units[0])), ("", "", 1))

@@ -53,7 +53,7 @@ class Recipe:
 
     @property
     def is_bf16(self) -> bool:
-        """Whether the launch file says bf16, as it does for plans in bf16 and in fp8."""
+        """Whether the launch file sets bf16, as for plans in bf16 or fp8."""
         return self.precision in {"bf16", "fp8"}
 
 

@@ -80,7 +80,7 @@ class AttentionShape:
 
     @property
     def value_features(self) -> int:
-        """Features of one head's values."""
+        """Number of value features per attention head."""
         return self.value_size or self.head_size
 
 

@@ -76,7 +76,7 @@ class Variation:
     op_sigma: float = 0.03
 
     def factors(self, steps: int, ops: int, seed: int) -> Floats:
-        """Random factors on durations, as an array of steps x ops."""
+        """Random factors by which durations vary, as an array of steps x ops."""
         if not self.step_sigma and not self.op_sigma:
             return np.ones((steps, ops))
         random = np.random.default_rng(seed)
@@ -183,7 +183,7 @@ class Computation:
 
 @memoize
 def chain_deps(ops: int) -> tuple[tuple[int, ...], ...]:
-    """Dependencies of ops that run one after another; cached."""
+    """Dependencies of ops that run one after another, each on the one before; cached."""
     return ((), *((at,) for at in range(ops - 1)))
 
 

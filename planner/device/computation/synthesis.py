@@ -123,7 +123,7 @@ def compute_graph(
 
 
 def _has_moving_averages_after(layer: Layer, tensor: Tensor) -> bool:
-    """Whether a layer's moving mean and variance are created after this tensor, its last."""
+    """Whether a batch norm's moving averages follow this tensor, the layer's last, in creation order."""
     return layer_class(layer).moving_averages and tensor is layer.tensors[-1]
 
 
@@ -140,8 +140,8 @@ def _kernel_inputs(model: Model) -> dict[str, tuple[str, ...]]:
 
 
 def _gradient_order(model: Model, reads: dict[str, tuple[str, ...]]) -> list[tuple[str, tuple[str, ...]]]:
-    """Layers with a backward op, in backward order, each with the layers that read its output. A layer needs
-    none if nothing up to it is trained."""
+    """Layers with a backward op, in backward order, each with the layers that read its output. A layer
+    without trained layers up to it has no backward op."""
     readers: dict[str, list[str]] = {layer.name: [] for layer in model}
     trained: set[str] = set()
     for layer in model:

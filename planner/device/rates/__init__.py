@@ -125,7 +125,7 @@ def _kernel_row(layer: int, kind: int, work: Pass, backward: int) -> tuple[float
 
 
 def _edge_flops(product: Matmul) -> float:
-    """FLOPs of a matrix product, divided by each side independent of the batch and summed."""
+    """FLOPs of a matrix product times the sum of 1 / side over its two sides besides the batch."""
     sides = (product.columns, product.depth if product.grows == "rows" else product.rows)
     return product.flops * sum(1 / max(side, 1.0) for side in sides)
 
@@ -237,7 +237,7 @@ class Error:
     source: str
 
     def add_scaling_error(self, machines: int, workers: int) -> Error:
-        """Returns the error widened by that of data-parallel scaling, which is independent of it."""
+        """Combines this error with the independent one of data-parallel scaling; returns the sum."""
         if workers <= 1:
             return self
         scaling = SCALING_Q90_ONE_MACHINE if machines <= 1 else SCALING_Q90_SEVERAL
@@ -304,12 +304,12 @@ def check_format(device: Device, precision: Precision) -> None:
 
 
 def is_pre_volta(device: Device) -> bool:
-    """Whether a device predates Volta; such caches hide less of the memory's latency."""
+    """Whether a device is older than Volta, whose caches hide more of the memory's latency."""
     return device.year is not None and device.year < 2017
 
 
 def is_graphics_board(device: Device) -> bool:
-    """Whether a device is a graphics board, by its kind of memory or else its bandwidth."""
+    """Whether a device has graphics memory (GDDR) as opposed to HBM, judged by bandwidth if not stated."""
     if device.memory_kind is not None:
         return device.memory_kind == "gddr"
     return (device.memory_bytes_per_s or 0.0) < FASTEST_GDDR_BYTES_PER_S
@@ -380,7 +380,7 @@ def _memory_bytes_per_s(published: float, device: Device, constants: RateConstan
 
 
 def share_kind(kind_class: str, kind: str) -> str:
-    """Kernel kind whose share a kind has: Winograd kernels alone tell long filters from square ones."""
+    """Kernel kind whose fitted share applies: long filters count as square ones except in fp32 (Winograd)."""
     return base.CONV3X3 if kind == base.CONV_LONG and kind_class != "fp32" else kind
 
 

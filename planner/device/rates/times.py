@@ -138,7 +138,7 @@ class RateRow:
 def kernel_s(
     flop_s: Array, move_s: Array, cache_s: Array | float, fixed_s: Array | float, overlap: float
 ) -> Array:
-    """Seconds per kernel, from the seconds of its arithmetic, its memory traffic and what the cache saves."""
+    """Seconds per kernel, from the seconds of its arithmetic and memory traffic, less what caches save."""
     moved_s = np.maximum(move_s - cache_s, LEAST_MOVED * move_s)
     both = np.maximum(flop_s, moved_s) + overlap * np.minimum(flop_s, moved_s)
     return np.asarray(both + fixed_s)

@@ -97,7 +97,7 @@ def _optimizer_s(profile: Profile) -> float:
 
 
 def _compute_deps(profile: Profile, order: list[int], place: dict[int, int]) -> dict[int, tuple[int, ...]]:
-    """Positions of the nearest earlier compute ops that each op depends on, by index of the op."""
+    """For each op by index, the positions of the nearest compute ops before it that it depends on."""
     nearest: dict[int, tuple[int, ...]] = {}
     for op in order:
         behind = {dep for before in profile.deps(op).tolist() for dep in nearest[before]}
@@ -223,7 +223,7 @@ class Recordings:
 
     @property
     def formats(self) -> set[str]:
-        """Number formats that the recorded ops compute in or move."""
+        """Number formats of the arithmetic and memory traffic of the recorded ops."""
         return {part.format for part in self._parts if part.flops or part.moved_bytes}
 
     def check_batch(self, batch: int) -> None:
@@ -248,7 +248,7 @@ class Recordings:
 
     @property
     def _rated_device(self) -> Device | None:
-        """The recorded device if its rates are known, else None."""
+        """The recorded device if it is a GPU with known memory bandwidth, else None."""
         known = self.source
         return known if known is not None and known.kind == "gpu" and known.memory_bytes_per_s else None
 

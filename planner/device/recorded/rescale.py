@@ -78,9 +78,9 @@ def rescale(profile: Profile, source: Device, target: Device) -> Profile:
 
 
 def is_deviation_shared(source: Device, target: Device) -> bool:
-    """Whether the target should deviate from the mean of all devices as the source does. True if it has no
-    published runs, and both are of one vendor and no older than Volta. Older devices each differ in their own
-    way (benchmarks/fit/moved.py)."""
+    """Whether to assume that the target's times deviate from fitted rates as the source's do. True if the
+    target has no published runs, and both are of one vendor and no older than Volta. Older devices each
+    differ in their own way (benchmarks/fit/moved.py)."""
     return not has_published_runs(target) and is_comparable(source, target)
 
 
@@ -226,7 +226,7 @@ def fit_lines(batches: np.ndarray, times_s: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def _scale_part(part: OpPart, growth: float, share: float) -> OpPart:
-    """Part of an op with its work multiplied by `growth`, and this share of the op's time."""
+    """Part of an op with its work multiplied by `growth` and `share` as its share of the op's time."""
     return msgspec.structs.replace(
         part,
         share=share,
@@ -261,7 +261,7 @@ def rescale_errors() -> RescaleErrors:
 
 
 def device_error(source: Device, target: Device, network: str) -> Error:
-    """Expected relative error of scaling a step recorded on one device to another."""
+    """Error of scaling a step recorded on one device to another, as seen between published runs."""
     basis = "fitted" if has_published_runs(target) else "unseen"
     spreads = rescale_errors().device[basis if is_of_one_vendor(source, target) else "other vendor"]
     spread = spreads.get(network, spreads["all"])
@@ -279,7 +279,7 @@ def batch_error(recorded: Sequence[int], batch: int, rated: Device | None) -> Er
 
 
 def _spread_error(spread: Spread, pairs: str) -> Error:
-    """Error with the quantiles of a spread, whose source is the number of published pairs."""
+    """Error with the median and 90% quantile of a spread; its source counts the published pairs."""
     source = f"{spread.rows} published pairs of {pairs}, {rescale_errors().as_of}"
     return Error("moved", spread.median, spread.q90, spread.rows, source)
 

@@ -111,7 +111,7 @@ def parse_past_date(text: str, location: str, today: date | None = None) -> date
 
 
 def _newer_price(old: Price, new: Price) -> Price:
-    """Newer of two prices in a region; without a spot price it keeps the older one's."""
+    """Newer of two prices in a region; if it lacks a spot price, the older one's is kept."""
     if new.as_of < old.as_of:
         return old
     if new.spot_usd_per_hour is not None or old.spot_usd_per_hour is None:

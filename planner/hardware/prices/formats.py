@@ -89,7 +89,7 @@ class PriceRow(dict[str, str]):
         return BadInput(f"{self.place(column)}: {message}{KEPT}")
 
     def usd_in(self, column: str, *, zero: bool = False) -> float | None:
-        """Price in a column in USD per hour; None if the field is empty."""
+        """Price in a column of this row in USD per hour; None if the field is empty."""
         return parse_usd_per_hour(self[column], self.place(column), zero=zero)
 
 

@@ -157,7 +157,7 @@ def _rounded_median(usd: list[float]) -> float | None:
 
 
 def _zone_price(rows: Iterable[ListedPrice], kind: Literal["on_demand", "spot"]) -> float | None:
-    """Price in one zone, None if there is none; raises BadInput for two different ones."""
+    """Price in one zone; None if there is none, BadInput if two different ones are listed."""
     priced = [row for row in rows if getattr(row, kind) is not None]
     for row in priced[1:]:
         if getattr(row, kind) != getattr(priced[0], kind):

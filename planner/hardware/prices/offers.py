@@ -113,7 +113,7 @@ def parse_devices(gpu: str) -> tuple[DeviceRequest, ...]:
 
 
 def has_name(device: Device, words: str) -> bool:
-    """Whether words match a GPU's name: its start (`H100`, `RTX4090`) or parts (`A100-80GB`)."""
+    """Whether words match a GPU's name, either its start (`H100`, `RTX4090`) or its parts (`A100-80GB`)."""
     if device.kind != "gpu":
         return False
     if catalog_device_name(words) == device.name:
@@ -185,7 +185,7 @@ def _can_replace(candidate: Hardware, hardware: Hardware) -> bool:
 
 
 def _figure_ratios(hardware: Hardware, candidate: Hardware) -> dict[str, float]:
-    """Ratio of the candidate's figure to this machine's, by name of the figure."""
+    """Ratios of two machines' figures, the candidate's divided by the other's, by name of the figure."""
     pairs = {
         "FP32 peak": (hardware.device.fp32_flops, candidate.device.fp32_flops),
         "memory": (hardware.device.memory_bytes, candidate.device.memory_bytes),

@@ -87,7 +87,7 @@ def estimate_spot_run(
     machines: Sequence[tuple[Hardware, int, str]], terms: SpotTerms, state_bytes: float
 ) -> SpotEstimate:
     """Estimates a run on spot machines, each given as (machine, count, region)."""
-    known = [(kind, count, _expected_interruption(kind, region, terms)) for kind, count, region in machines]
+    known = [(kind, count, _interruption_rate(kind, region, terms)) for kind, count, region in machines]
     rate = sum(count * interruption.per_hour for _, count, interruption in known)
     write_s = checkpoint_write_s(state_bytes)
     run = spot_run(rate, checkpoint_s=write_s, restart_s=terms.restart_s, interval_s=terms.checkpoint_every_s)
@@ -104,8 +104,8 @@ def estimate_spot_run(
     return SpotEstimate(run, write_s, terms.restart_s, words)
 
 
-def _expected_interruption(hardware: Hardware, region: str, terms: SpotTerms) -> Interruption:
-    """Interruption rate of a machine in a region: as requested, else published, else assumed."""
+def _interruption_rate(hardware: Hardware, region: str, terms: SpotTerms) -> Interruption:
+    """Interruption rate of a machine in a region: the requested, else the published, else an assumed one."""
     share = terms.interruptions
     if share is None:
         known = published_interruption(hardware.name, region)
@@ -162,7 +162,7 @@ def spot_run(
 
 
 def best_interval_s(mean_s: float, checkpoint_s: float) -> float:
-    """Best time between checkpoints in seconds (Daly 2006), for a mean time between interruptions."""
+    """Best seconds between checkpoints (Daly 2006), for `mean_s` seconds between interruptions on average."""
     if checkpoint_s >= 2 * mean_s:
         return mean_s
     ratio = checkpoint_s / (2 * mean_s)
@@ -175,7 +175,7 @@ def checkpoint_write_s(state_bytes: float) -> float:
 
 
 def _time_factor(mean_s: float, interval_s: float, checkpoint_s: float, restart_s: float) -> float:
-    """Expected run time divided by the time without interruptions and checkpoints (Daly 2006)."""
+    """Mean run time under random interruptions, divided by that without them and checkpoints (Daly 2006)."""
     restart, segment = restart_s / mean_s, (interval_s + checkpoint_s) / mean_s
     if restart + segment > 500:
         return math.inf

@@ -259,7 +259,7 @@ class Description:
             raise self.error(f"{self.family.path.name}: {error}") from None
 
     def look_up(self, name: str, variables: Locals) -> Any:
-        """Value of a name: a variable of the used block, a derived value, or a key of config.json."""
+        """Value of a name: a variable of the block in use, a derived value, or a key of config.json."""
         if name in variables:
             self.reads_index |= name == "i"
             return variables[name]
@@ -274,7 +274,7 @@ class Description:
 
     @contextmanager
     def _count_evaluation(self) -> Iterator[None]:
-        """Context of one evaluation; raises BadInput if evaluations nest in a circle or are too many."""
+        """Context manager around one evaluation; raises BadInput for circular or too many evaluations."""
         self.depth += 1
         self.evaluations += 1
         if self.depth > MOST_NESTED:
@@ -285,7 +285,7 @@ class Description:
         self.depth -= 1
 
     def _message_variables(self, message: str) -> Locals:
-        """Values of the names in braces in a message."""
+        """Values of the names that stand in braces in a message, by name."""
         return {name: self.look_up(name, {}) for name in re.findall(r"\{(\w+)\}", message)}
 
     @staticmethod

@@ -104,7 +104,7 @@ class OperatorGraph:
         *,
         known: bool = False,
     ) -> Value:
-        """Adds an operator without a layer kind of its own; it counts as moving data.
+        """Adds an operator that has no layer kind of its own, as a layer that only moves data.
 
         `known`: it does nothing else.
         """
@@ -149,7 +149,7 @@ class OperatorGraph:
         return made
 
     def add_product(self, value: Value, shape: Shape, depth: int, name: str) -> Value:
-        """Adds a matrix product whose weights are owned by a layer that cannot share them."""
+        """Adds a matrix product with weights that another layer owns and cannot share."""
         return self.add_layer(
             Product, [value.layer, value.layer], name, shape, shape=list(shape), depth=depth
         )
@@ -166,7 +166,7 @@ class OperatorGraph:
         bias: str | None,
         name: str,
     ) -> Value | None:
-        """Adds a convolution; None if no padding gives its output. `padding` None: its sides differ."""
+        """Adds a convolution; None if no padding gives its output. `padding` is None if its sides differ."""
         tensor, (channels, depth, *kernel) = weight
         if tensor in self.owners:
             return self.add_product(source, out, depth * math.prod(kernel), name)

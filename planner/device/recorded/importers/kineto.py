@@ -227,7 +227,7 @@ def _check_dims(dims: object) -> list[int]:
 
 
 def _flow_pairs(outer: list[OuterOp], flows: dict[Id, dict[str, Event]]) -> dict[int, int]:
-    """Index of the forward op that each backward op differentiates, by index of the backward op."""
+    """For each backward op, the index of the forward op that it differentiates."""
     by_thread: dict[tuple[Id, Id], tuple[list[float], list[int]]] = {}
     for at, op in enumerate(outer):
         starts, positions = by_thread.setdefault(op.thread, ([], []))

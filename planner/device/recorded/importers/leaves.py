@@ -91,8 +91,8 @@ def moving_leaf(name: str, shapes: Shapes) -> Leaf:
 
 
 def split_op_time(leaves: Sequence[Iterable[Leaf]], lasts_us: float, device_kind: str) -> tuple[OpPart, ...]:
-    """Splits an op's mean time into parts by kernel kind and format. Demands come from the first step,
-    times from all steps."""
+    """Splits an op's mean time into parts by kernel kind and format. Work comes from the first step, times
+    from all steps."""
     steps = len(leaves)
     demands: dict[tuple[str, str], Demand] = {}
     times: dict[tuple[str, str], float] = {}
@@ -257,8 +257,8 @@ class _OpenCall:
 def find_leaves(
     calls: Sequence[tuple[Event, int]], weights: set[tuple[int, ...]], *, tf32: bool = False
 ) -> list[Leaf]:
-    """Leaf that each call's time and work count to, in the order of the calls. Calls come in order of their
-    start, longer ones first; a leaf's time excludes calls that are leaves themselves."""
+    """For each call in order, the leaf that its time and work count to. Calls come in order of their start,
+    longer ones first; a leaf's time excludes calls that are leaves themselves."""
     decoder = msgspec.json.Decoder(Shapes)
     stacks: dict[tuple[Id, Id], list[_OpenCall]] = {}
     out = []

@@ -59,7 +59,7 @@ def shorten_outliers(durations_us: Floats) -> Floats:
 def tracing_cost(
     durations_us: Floats, calls: Floats, floor_us: Floats, communication_us: float, facts: Facts
 ) -> TracingCost:
-    """Overhead of tracing per call, given the step time measured without tracing. Durations are steps x
+    """Tracing overhead per call that makes the traced step as long as the untraced one. Durations are steps x
     ops."""
     assert facts.step_s is not None
     mean_us = durations_us.mean(axis=0)
@@ -103,7 +103,7 @@ class TracedSteps:
         self.durations_us = rows * factors  # their variation between steps stays as traced
 
     def to_recorded(self, passes: int) -> Recorded:
-        """Work of each op on the device, and the step's time without computation."""
+        """Recorded facts: the parts of each op, and the step's time outside computation."""
         assert self.facts is not None
         facts, begin, mean_us = self.facts, self.begin, self.durations_us.mean(axis=0)
         work: dict[str, tuple[OpPart, ...]] = {}
