@@ -138,13 +138,13 @@ def _worst_prediction(runs: Iterable[Published], factor: float) -> tuple[Publish
 
 
 def fitted_rows() -> list[Row]:
-    """Compares throughputs that kernel rates were fitted to."""
+    """Rows comparing throughputs that kernel rates were fitted to."""
     how = "step time of the catalog's kernel rates, fitted to these rows, times one factor a framework"
     return _comparison_rows("fitted", lambda item: item.role == "fit", FITTED, how)
 
 
 def unseen_rows() -> list[Row]:
-    """Compares training throughputs that kernel rates were not fitted to."""
+    """Rows comparing training throughputs that kernel rates were not fitted to."""
     how = "step time of the catalog's kernel rates; a factor only for frameworks of the fit"
     return _comparison_rows(
         "unseen", lambda item: item.role == "check" and item.format != "tf32", UNSEEN, how
@@ -152,13 +152,13 @@ def unseen_rows() -> list[Row]:
 
 
 def tf32_rows() -> list[Row]:
-    """Compares throughputs of the A100 in TF32, whose matrix kernels share one fitted factor."""
+    """Rows comparing throughputs of the A100 in TF32, whose matrix kernels share one fitted factor."""
     how = "the V100's share of the A100's peaks, one factor for TF32 fitted to these rows"
     return _comparison_rows("tf32", lambda item: item.format == "tf32", UNSEEN, how)
 
 
 def forward_rows() -> list[Row]:
-    """Compares throughputs of forward passes, which kernel rates were not fitted to."""
+    """Rows comparing throughputs of forward passes, which kernel rates were not fitted to."""
     how = f"forward pass by the catalog's kernel rates, batches from {LEAST_FORWARD} on"
     return _comparison_rows(
         "forward", lambda item: item.role == "forward" and item.batch >= LEAST_FORWARD, UNSEEN, how
@@ -166,9 +166,9 @@ def forward_rows() -> list[Row]:
 
 
 def cpu_rows() -> list[Row]:
-    """Compares catalog CPUs, whose kernel rates are estimates: the worst network per machine and framework.
-    Each framework has one factor, the median over its rows: MXNet's forward passes with MKL are faster than
-    the TensorFlow training that the rates describe."""
+    """Rows comparing catalog CPUs, whose kernel rates are estimates: the worst network per machine and
+    framework. Each framework has one factor, the median over its rows: MXNet's forward passes with MKL are
+    faster than the TensorFlow training that the rates describe."""
     groups: dict[str, list[Published]] = defaultdict(list)
     machines, networks = hardware_names(), model_names()
     for line in read_data_table("throughput_cpu.csv"):
@@ -204,7 +204,7 @@ def cpu_rows() -> list[Row]:
 
 
 def median_run_rows() -> list[Row]:
-    """Compares one run per device family, kind of network and precision: that with the median error.
+    """Rows comparing the run with the median error of each device family, kind of network and precision.
     `benchmarks/fit/devices.py` prints these errors with a source or a device left out."""
     groups: dict[tuple[str, str, str], list[tuple[float, Run, RunStep]]] = defaultdict(list)
     for run in (*published_runs()[0], *throughput_runs()):

@@ -41,7 +41,7 @@ class Predicted:
 
 
 def evidence() -> Evidence:
-    """Compares every published fine-tuning run, or says why it is skipped."""
+    """Result of comparing every published fine-tuning run, with the reasons for skipped ones."""
     from planner.validation.suites import build_evidence
 
     rows, skipped = compared_rows()
@@ -69,7 +69,7 @@ def compared_rows() -> tuple[list[Compared], dict[str, str]]:
 
 
 def _compare_row(row: Row, result: Predicted) -> list[Compared]:
-    """Compares the step time and the peak memory of a published run, as far as it states them."""
+    """Compared step time and peak memory of a published run, as far as it states them."""
     source = load_figures("finetune")["sources"][row["source"]]
     method = " ".join(filter(None, (METHODS[row["method"]], row["base"])))
     tokens = f"{row['tokens']} tokens x {row['batch']}" if row["tokens"] else f"batch {row['batch']}"

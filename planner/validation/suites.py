@@ -280,8 +280,8 @@ def _measured_ddp() -> list[Compared]:
 
 
 def _allreduce_evidence(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
-    """Compares the larger runs of each series, predicted from its smallest run. Settings that no row states
-    are chosen on all sources, and with the run's own left out."""
+    """Result of comparing each series' larger runs with predictions from its smallest run. Settings that no
+    row states are chosen on all sources, and with the run's own left out."""
     stored = load_figures("scaling")
     everything = scaling.Settings(**stored["all"])
     rows = []

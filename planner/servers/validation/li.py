@@ -47,7 +47,7 @@ def _bandwidth(case: Mapping[str, Any]) -> float:
 
 @PAPER.check()
 def check_saturation(section: Section) -> Iterator[Row]:
-    """Compares the batch-dependent saturation points of Inception-v3."""
+    """Yields rows comparing Inception-v3's number of workers before saturation with the paper's, by batch."""
     given = section.figures
     how = "one worker after another on a synthesized profile, p3.2xlarge at its burst bandwidth"
     for batch, published in given["workers"].items():
@@ -82,7 +82,7 @@ def workers_before_saturation(request: Request) -> int | None:
 
 @PAPER.check()
 def check_split(section: Section) -> Iterator[Row]:
-    """Compares the placement of VGG-11's parameters on two servers."""
+    """Yields rows comparing VGG-11's parameter bytes on each of two servers with the paper's."""
     given, how = section.figures, "TensorFlow's greedy placement, in the order of creation"
     placed = place_model(load_model(given["model"]), 2)
     ours = sorted((sum(p.bytes for p in placed if p.server == s) / MIB for s in (0, 1)), reverse=True)
@@ -93,7 +93,8 @@ def check_split(section: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def check_servers(section: Section) -> Iterator[Row]:
-    """Compares the gain of a second server once one is saturated: small for VGG-11, larger for the others."""
+    """Yields rows comparing the gain of a second server once one is saturated: small for VGG-11, larger for
+    the others."""
     given = section.figures
 
     def second_server_gain(case: dict[str, str | int]) -> float:
@@ -124,7 +125,7 @@ def check_servers(section: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def check_overhead(section: Section) -> Iterator[Row]:
-    """Compares the fraction of communication time spent parsing, at two bandwidths."""
+    """Yields rows comparing the fraction of communication time spent parsing, at two bandwidths."""
     given = section.figures
     profile = profile_for(
         load_model("resnet50"),
@@ -146,7 +147,7 @@ def check_overhead(section: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def check_orders(section: Section) -> Iterator[Row]:
-    """Compares ordered with multiplexed transfers, and TIC with reverse and random orders."""
+    """Yields rows comparing ordered with multiplexed transfers, and TIC with reverse and random orders."""
     given = section.figures
     bandwidth, how = _bandwidth(given), "simulated, synthesized profile of private-opteron, 1 Gbit/s, async"
     for case in given["models"]:
@@ -174,7 +175,7 @@ def check_orders(section: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def check_errors(section: Section) -> Iterator[Row]:
-    """Compares the errors of our predictions on real runs with the paper's."""
+    """Yields rows comparing the errors of our predictions on real runs with the paper's."""
     array = np.array([abs(point.error) for point in testbed.compared_points()])
     how = f"{len(array)} points of real TensorFlow runs (`planner validate testbed`)"
     for name, where, share, words in (
@@ -187,7 +188,7 @@ def check_errors(section: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def check_speed(section: Section) -> Iterator[Row]:
-    """Compares the CPU time of simulating 1,000 steps per worker with the time of 100 training steps."""
+    """Yields rows comparing the CPU time to simulate 1,000 steps per worker with 100 training steps."""
     given = section.figures
     how = f"CPU time of 1,000 simulated steps a worker, {given['workers']} workers, one thread"
     cluster = Cluster.uniform(given["workers"], 1, _bandwidth(given))

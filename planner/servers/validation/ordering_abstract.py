@@ -124,7 +124,7 @@ def _speedup(model: str) -> float:
 
 @PAPER.check()
 def check_step_time(section: Section) -> Iterator[Row]:
-    """Compares the step time of Inception-v2 with and without an order."""
+    """Yields rows comparing the step time of Inception-v2 with and without an order."""
     given = section.figures
     forward = _forward_pass(given["model"])
     none, ordered = (forward.steps(name, GIVEN["steps"]).step_s for name in ("fifo", "simple"))
@@ -137,7 +137,7 @@ def check_step_time(section: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def check_speedup(section: Section) -> Iterator[Row]:
-    """Compares ResNet-152's gains in efficiency and throughput, and checks that other models gain too."""
+    """Yields rows comparing ResNet-152's gains with the paper's, and checking that other models gain too."""
     given = section.figures
     forward = _forward_pass(given["model"])
     none, ordered = (forward.efficiency(forward.steps(name, STEPS)) for name in ("fifo", "simple"))
@@ -155,7 +155,7 @@ def check_speedup(section: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def check_simple(section: Section) -> Iterator[Row]:
-    """Compares the heuristic of equation 3 with TAC, which knows the costs."""
+    """Yields rows comparing the heuristic of equation 3 with TAC, which knows the costs."""
     most = 100 * section.figures["within"]
     for model in section.figures["models"]:
         ours, complete = (_forward_pass(model).steps(name, STEPS).mean_s for name in ("simple", "tac"))
@@ -165,7 +165,7 @@ def check_simple(section: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def check_extremes(section: Section) -> Iterator[Row]:
-    """Compares the efficiency of orders for a chain of layers with that for parallel layers."""
+    """Yields rows comparing the efficiency of orders for a chain of layers with that for parallel layers."""
     given = section.figures
 
     def efficiencies(model: str) -> tuple[float, list[float], str, float]:

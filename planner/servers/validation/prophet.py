@@ -117,7 +117,7 @@ def _rate_row(
 
 @PAPER.check()
 def check_table2(section: Section) -> Iterator[Row]:
-    """Compares the throughput of ResNet-50 at 1 to 10 Gbit/s, and the ranking of systems."""
+    """Yields rows comparing ResNet-50's throughput at 1 to 10 Gbit/s, and the ranking of systems."""
     given = section.figures
     speeds, systems, scarce = given["gbit_per_s"], given["systems"], given["scarce_gbit_per_s"]
     ours = {
@@ -139,7 +139,7 @@ def check_table2(section: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def check_table3(section: Section) -> Iterator[Row]:
-    """Compares the throughput of two networks by batch, at 3 Gbit/s."""
+    """Yields rows comparing the throughput of two networks by batch, at 3 Gbit/s."""
     given, there = section.figures, GIVEN["table2"]
     gains = {}
     for case in given["rows"]:
@@ -160,7 +160,7 @@ def check_table3(section: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def check_resnet18(section: Section) -> Iterator[Row]:
-    """Compares the throughput of ResNet-18 with default MXNet, P3 and Prophet."""
+    """Yields rows comparing the throughput of ResNet-18 with default MXNet, P3 and Prophet."""
     for case in section.figures["rows"]:
         gbit = case["gbit_per_s"]
         for system, published in case["rates"].items():
@@ -176,7 +176,7 @@ def check_resnet18(section: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def check_slow_link(section: Section) -> Iterator[Row]:
-    """Compares throughput where one worker has a slow link."""
+    """Yields rows comparing throughput where one worker has a slow link."""
     given = section.figures
     bandwidth, slow = (given[name] * GBIT_BYTES_PER_S for name in ("gbit_per_s", "slow_gbit_per_s"))
     cluster = cluster_with_straggler(given["workers"], 1, bandwidth, slow_link_bytes_per_s=slow)
@@ -188,7 +188,7 @@ def check_slow_link(section: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def check_scaling(section: Section) -> Iterator[Row]:
-    """Compares the throughput of Prophet with 2 to 8 workers."""
+    """Yields rows comparing the throughput of Prophet with 2 to 8 workers."""
     given = section.figures
     for case in given["rows"]:
         ours = _table_samples_per_s(given | case, "prophet", given["gbit_per_s"])
@@ -199,7 +199,7 @@ def check_scaling(section: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def check_utilisation(section: Section) -> Iterator[Row]:
-    """Compares GPU utilisation: computation time divided by step time."""
+    """Yields rows comparing GPU utilisation: computation time divided by step time."""
     given, there = section.figures, GIVEN["table2"]
     profile = mean_step(there["model"], there["batch"])
     compute_s = float(profile.durations_s[0, profile.resource == WORKER].sum())
@@ -212,7 +212,7 @@ def check_utilisation(section: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def check_waiting(section: Section) -> Iterator[Row]:
-    """Compares the GPU's waiting time per step, and the iterations within 15 s."""
+    """Yields rows comparing the GPU's waiting time per step, and the iterations within 15 s."""
     given, there = section.figures, GIVEN["table2"]
     for system, published in given["iterations"].items():
         what = f"iterations in {given['seconds']} s with {TITLES[system]}"

@@ -35,7 +35,7 @@ GIVEN, CHECKS = PAPER.figures, PAPER.checks
 
 @PAPER.check()
 def check_table(section: Section) -> Iterator[Row]:
-    """Compares the number of tensors and bytes of the paper's ten networks."""
+    """Yields rows comparing the tensors and bytes of our ten networks with the paper's."""
     for given in section.figures["models"]:
         name, model = given["model"], load_model(given["model"])
         published = f"{given['tensors']}, {given['mib']:.2f} MiB"
@@ -122,13 +122,13 @@ def _gain_rows(section: Section, workload: str) -> Iterator[Row]:
 
 @PAPER.check("gains")
 def check_training(section: Section) -> Iterator[Row]:
-    """Compares gains in training."""
+    """Yields rows comparing gains in training."""
     return _gain_rows(section, "training")
 
 
 @PAPER.check("gains")
 def check_inference(section: Section) -> Iterator[Row]:
-    """Compares gains in inference, which exceed those in training."""
+    """Yields rows comparing gains in inference, which exceed those in training."""
     yield from _gain_rows(section, "inference")
     ours, other = (
         float(np.mean([getattr(gain, load) for gain in measured_gains()]))
@@ -141,7 +141,7 @@ def check_inference(section: Section) -> Iterator[Row]:
 
 @PAPER.check("gains")
 def check_size(section: Section) -> Iterator[Row]:
-    """Checks the rank correlation between gains and network size."""
+    """Yields rows checking the rank correlation between gains and network size."""
     from scipy.stats import spearmanr
 
     ops, values = (
@@ -160,7 +160,7 @@ def check_size(section: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def check_tac(section: Section) -> Iterator[Row]:
-    """Compares the largest gain of TAC over TIC."""
+    """Yields rows comparing TAC's largest gain over TIC with the paper's."""
     most = section.figures["marginal"]
     worst = max(measured_gains(), key=lambda gain: gain.tac_over_tic)
     ours, holds = f"{worst.tac_over_tic:+.1%} ({worst.model})", worst.tac_over_tic <= most
@@ -170,7 +170,7 @@ def check_tac(section: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def check_stragglers(section: Section) -> Iterator[Row]:
-    """Compares the longest wait for the slowest worker in a step, without order and with TIC."""
+    """Yields rows comparing the longest wait for the slowest worker in a step, without order and with TIC."""
     most, how = 100 * section.figures["most"], f"{HOW}; the largest of {STRAGGLER_STEPS} steps"
     claim = f"not above, to {100 * STRAGGLER_POINTS:g} point"
     for gain in measured_gains():
@@ -185,7 +185,7 @@ def check_stragglers(section: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def check_overlap(section: Section) -> Iterator[Row]:
-    """Checks the correlation of overlap with step time, and how much steps vary with TAC."""
+    """Yields rows checking how overlap correlates with step time, and how much steps vary with TAC."""
     given = section.figures
     bandwidth = given["bandwidth_gbit_per_s"] * GBIT_BYTES_PER_S
     forward = ForwardPass(given["model"], given["hardware"], bandwidth)
@@ -207,7 +207,7 @@ def check_overlap(section: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def check_orders(section: Section) -> Iterator[Row]:
-    """Counts distinct download orders in 1,000 steps without an enforced order."""
+    """Yields rows that count distinct download orders in 1,000 steps without an enforced order."""
     given, there = section.figures, GIVEN["overlap"]
     bandwidth = there["bandwidth_gbit_per_s"] * GBIT_BYTES_PER_S
     forward = ForwardPass(given["model"], there["hardware"], bandwidth)

@@ -104,7 +104,7 @@ def _partition_results() -> dict[str, PartitionResult]:
 
 @PAPER.check()
 def check_best(section: Section) -> Iterator[Row]:
-    """Compares the fastest configuration of 20 machines."""
+    """Yields rows comparing the fastest configuration of 20 machines."""
     for size in ("small", "large"):
         what = f"{GIVEN[size]}: best <workers, replicas, servers> of 20 machines"
         yield section.equal(
@@ -114,7 +114,7 @@ def check_best(section: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def check_spread(section: Section) -> Iterator[Row]:
-    """Compares the epoch times of the worst and the best configuration.
+    """Yields rows comparing the epoch times of the worst and the best configuration.
 
     The images of the paper's epoch are not printed, and cannot be the 15 million of its data set: they are
     taken from its worst epoch, to predict its best.
@@ -145,7 +145,8 @@ def check_spread(section: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def check_ranking(section: Section) -> Iterator[Row]:
-    """Compares the ranking of fixed configurations, and checks that weight reads explain it."""
+    """Yields rows comparing the ranking of fixed configurations, and checking that weight reads explain
+    it."""
     given = section.figures
     two, first = (best_plan(SMALL, HARDWARE, given[which]) for which in ("faster", "slower"))
     saved_s, ahead_s = first.split.reading_s - two.split.reading_s, first.epoch_s - two.epoch_s
@@ -182,7 +183,7 @@ SHAPES: tuple[tuple[str, str, str, str, Callable[[float, float], bool]], ...] = 
 
 @PAPER.check()
 def check_scaling(section: Section) -> Iterator[Row]:
-    """Compares speedups with 1, 2 and 4 workers per replica, replicas and servers."""
+    """Yields rows comparing speedups with 1, 2 and 4 workers per replica, replicas and servers."""
     for kind, model, published, claim, holds in SHAPES:
         times_s = [best_plan(model, HARDWARE, shape).epoch_s for shape in section.figures[kind]]
         speedups = [times_s[0] / time_s for time_s in times_s]
@@ -192,7 +193,7 @@ def check_scaling(section: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def check_reading(section: Section) -> Iterator[Row]:
-    """Compares how often replicas read the weights."""
+    """Yields rows comparing epoch times by how often replicas read the weights."""
     given = section.figures
     times_s = [best_plan(LARGE, HARDWARE, given["shape"], every).epoch_s for every in given["every"]]
     ours = " ".join(f"{times_s[1] / time_s:.2f}" for time_s in times_s) + " of the speed at 70"
@@ -202,7 +203,7 @@ def check_reading(section: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def check_layer(section: Section) -> Iterator[Row]:
-    """Compares partitioning with replicating the output layer."""
+    """Yields rows comparing partitioning with replicating the output layer."""
     given = section.figures
     parts, copies = layer_costs(LARGE, HARDWARE, given["layer"], tuple(given["shape"]))
     for name, words, part_s, copy_s, lower in (
