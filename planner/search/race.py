@@ -139,7 +139,7 @@ class Race:
         return Frontier(self.goal, tolerance, self.worth_usd_per_sample)
 
     def run_rung(self, rung: Rung, order: Sequence[int], ceiling: Floats, round_size: int) -> list[int]:
-        """Scores plans in `order` unless dominated in this rung; returns the indices of those scored."""
+        """Scores the plans that are not dominated, in this order; returns the indices of those scored."""
         frontier, done, left = self._frontier(self.tolerance), list[int](), list(order)
         for i, score in self.known.items():
             self._add(frontier, score.samples_per_s, i)
@@ -157,21 +157,21 @@ class Race:
         return done
 
     def _add(self, frontier: Frontier, samples_per_s: float, plan: int) -> None:
-        """Adds a plan to the front if its speed meets the plan's minimum."""
+        """Adds a plan to the frontier if its discounted speed reaches the plan's minimum."""
         sure = samples_per_s * self.factor[plan]
         if sure > 0 and sure >= self.least[plan]:
             frontier.add(sure, self.usd_per_s[plan] / sure, plan)
 
     def narrow_bounds(self, entrants: Sequence[int], bound: Floats, rung: Rung) -> Floats:
-        """Upper bounds in samples per second, lowered to the widened intervals of this rung."""
+        """Upper bound of each plan in samples per second, at most the high end of its widened interval."""
         ceiling = bound.copy()
         for i in entrants:
             ceiling[i] = min(ceiling[i], cautious_interval(self.outcome.scores[i], rung)[1] * self.factor[i])
         return ceiling
 
     def survivors(self, entrants: Sequence[int], ceiling: Floats, rung: Rung) -> list[int]:
-        """Plans whose widened interval reaches the front, the most promising first. No tolerance applies: two
-        close plans would rule each other out."""
+        """Plans whose widened interval reaches the frontier, the most promising first. No tolerance applies:
+        two close plans would rule each other out."""
         floors = self._frontier()
         for i in entrants:
             self._add(floors, cautious_interval(self.outcome.scores[i], rung)[0], i)

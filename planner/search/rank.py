@@ -121,7 +121,7 @@ class Contenders:
         return np.asarray(self.worth * self.speed - self.usd_per_s)
 
     def _climb_to_faster(self, start: int) -> int:
-        """Moves to faster plans while each step gains enough for its price; returns the last plan's index."""
+        """Moves to faster plans while extra samples are worth their price; returns the last index."""
         now, speed, usd_per_s = start, self.speed, self.usd_per_s
         while True:
             faster = np.flatnonzero(speed[: self.decided] >= speed[now] * (1 + LEAST_GAIN))
@@ -176,7 +176,7 @@ class Contenders:
         return [int(i) for i in np.flatnonzero(is_tied)]
 
     def may_replace(self, plan: int) -> npt.NDArray[np.bool_]:
-        """Mask of the plans that are neither clearly worse nor clearly more expensive than this one."""
+        """Mask of the plans that are not clearly worse than this one, and not clearly more expensive."""
         out = (self.score_better(plan) > -TIED_SCORE) & (self.score_cheaper(plan) > -TIED_SCORE)
         out[plan] = False
         return np.asarray(out)
@@ -216,7 +216,7 @@ class Contenders:
         return bool(paid <= self.most_per_sample * gained or self.cost[plan] <= limit)
 
     def outdoing_plans(self, plan: int) -> npt.NDArray[np.intp]:
-        """Indices of faster plans, not much less certain, that cost no more or are worth their cost."""
+        """Indices of faster plans with similarly narrow ranges that cost no more or are worth it."""
         gained, paid = self.speed - self.speed[plan], self.usd_per_s - self.usd_per_s[plan]
         is_cheap = self.cost <= self.cost[plan] * (1 + NEGLIGIBLE_COST)
         is_worth_it = (paid <= self.worth * gained) | (self.objective == "fastest")

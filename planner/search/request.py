@@ -212,7 +212,7 @@ class Request:
 
 
 def model_of(request: Request) -> Model:
-    """Model with the request's training settings; no layers if only a recording knows it."""
+    """Model with the request's training settings; without layers if only a recorded profile describes it."""
     from planner.model import Model
     from planner.model.catalog import load_model, model_names
 

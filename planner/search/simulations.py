@@ -50,7 +50,7 @@ class RungEffort:
     bias: float = 0.0
 
     def steps(self, workers: int) -> int | None:
-        """Maximum steps per worker at this worker count; None for the request's own."""
+        """Maximum steps per worker at this worker count; None if the request's maximum applies."""
         if self.max_steps is None or not self.fewer or workers <= MANY_WORKERS:
             return self.max_steps
         return max(FEWEST_STEPS, self.max_steps * MANY_WORKERS // workers)
@@ -120,7 +120,7 @@ class Simulations:
         self._begun: dict[tuple[Plan, RungEffort], PartialSimulation] = {}
 
     def submit(self, plan: Plan, rung: Rung = "long") -> Future[Prediction]:
-        """Submits the simulation of a plan; the result depends only on the plan and the seed."""
+        """Future with the simulated prediction of a plan, which depends only on the plan and the seed."""
         from planner.simulator.simulate import PartialSimulation, simulate_case
 
         effort, _, _ = RUNGS[rung]
@@ -143,7 +143,7 @@ class Simulations:
         )
 
     def predict_all(self, plans: Iterable[Plan], rung: Rung = "long") -> list[Prediction]:
-        """Simulates plans unless known; returns predictions in the order of the plans."""
+        """Predictions in the order of the plans; simulates plans that have none yet."""
         plans, known = list(plans), self._predictions
         effort, runs, _ = RUNGS[rung]
         for plan in plans:
@@ -159,7 +159,7 @@ class Simulations:
         return [known[plan, rung] for plan in plans]
 
     def score_plans(self, plans: Iterable[Plan], rung: Rung = "long") -> list[ScoredPlan]:
-        """Simulates plans and adds their prices, bounds and errors."""
+        """Simulates plans; returns them with predictions, prices, bounds and errors."""
         plans = list(plans)
         predictions = self.predict_all(plans, rung)
         return [self.cases.score_plan(plan, found) for plan, found in zip(plans, predictions, strict=True)]
@@ -176,7 +176,7 @@ class Simulations:
         return next((prediction for prediction in known if prediction is not None), None)
 
     def _start_runs(self, plans: Iterable[Plan], rung: Rung, effort: RungEffort, runs: int) -> None:
-        """Starts or continues the first `runs` of a rung and stores the predictions."""
+        """Simulates each plan until it has `runs` runs at this effort, and stores the predictions."""
         from planner.simulator.simulate import begin_simulation, resume_simulation
 
         tasks = {
@@ -221,7 +221,7 @@ class _Threads(ThreadPoolExecutor):
         self.stop = threading.Event()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Submits a call whose simulations end when `stop` is set."""
+        """Submits a call, whose simulations end early once `stop` is set; returns its future."""
         return super().submit(call_stoppable, self.stop, fn, *args, **kwargs)
 
 

@@ -94,8 +94,8 @@ def dividing_batches(samples: int, limits: Iterable[int]) -> list[int]:
 
 
 def worker_counts(request: Request, worker: Hardware, model: Model) -> list[int]:
-    """Numbers of workers to try: the requested ones, else those of full machines.
-    Of several requested ones, those that fill machines suffice."""
+    """Numbers of workers to try: the requested ones, else those that fill machines. Requested numbers that
+    fill no machine are dropped if others do."""
     devices = worker.device_count
     if request.workers is not None:
         asked = set(request.workers)
@@ -185,7 +185,7 @@ def is_batch_open(request: Request, model: Model) -> bool:
 
 
 def usual_batches(request: Request, model: Model, worker: Hardware) -> tuple[int, ...]:
-    """The model's default batch, and twice and four times that on GPUs if the batch is open."""
+    """The model's default batch; on GPUs also twice and four times that if the search may choose."""
     many = DOUBLINGS if is_batch_open(request, model) and worker.device.kind == "gpu" else 0
     return tuple(model.default_batch * 2**k for k in range(many + 1))
 
@@ -240,7 +240,7 @@ def meshes_on(
 
 
 def _strategy_meshes(request: Request, worker: Hardware, model: Model, whole: bool) -> list[Mesh]:
-    """Unsharded replicas, and replicas over several CPU workers for parameter servers."""
+    """Meshes without sharding; with parameter servers also those whose replicas span several CPU workers."""
     degrees = request.workers_per_replica or ((1,) if whole else DEFAULT_PER_REPLICA)
     if request.profile is not None or worker.device.kind != "cpu" or max(degrees) == 1:
         return [Mesh() for degree in degrees if degree == 1]

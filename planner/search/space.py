@@ -134,7 +134,7 @@ def worker_machines(request: Request) -> tuple[Hardware, ...]:
 
 
 def machine_exclusion_reason(worker: Hardware, request: Request, *, unpriced: bool = False) -> Reason | None:
-    """Reason why no plans are made on a machine; None if some are."""
+    """Reason why the search makes no plans on a machine; None if it makes some."""
     market = request.market
     recorded = request.profile is not None and request.hardware is None and not request.may_use_any_device
     free = market.is_free(worker) and not request.is_choice_open
@@ -241,7 +241,7 @@ def plans_at(
     precision: Precision,
     pruner: BoundPruner | None = None,
 ) -> Iterator[Plan]:
-    """Yields plans for a site: each strategy with the least recompute that fits, or smaller micro-batches.
+    """Yields plans for a site: each strategy with the least recompute or micro-batch splitting that fits.
     Memory-saving strategies are offered if no baseline fits or if they are named."""
     again = recompute_options(request, feasibility.model)
     accumulates = may_accumulate(request, feasibility.model)
@@ -279,7 +279,7 @@ def site_of(request: Request, worker: Hardware, workers: int, mesh: Mesh = WHOLE
 
 
 def single_worker_counts(request: Request, worker: Hardware, only: Kinds = None) -> tuple[int, ...]:
-    """(1,) if one device of a larger machine is also tried, as its links may be slow; else empty."""
+    """`(1,)` if the search also tries a single device of a machine with several; else an empty tuple."""
     several = worker.device_count > 1 and "alone" in (allowed_strategies(request) if only is None else only)
     whole = not request.is_mesh_named
     return (1,) if several and whole and (request.workers is None or 1 in request.workers) else ()

@@ -156,7 +156,8 @@ class _Group:
         return np.asarray(np.minimum(at_places.min(axis=0), at_servers.min(axis=0)) * self.workers)
 
     def async_rates(self, steps_s: Floats) -> Floats:
-        """Upper bounds on asynchronous steps per second, summed over workers, at the best node rates."""
+        """Upper bounds on asynchronous steps per second, summed over workers, each node at its highest
+        rate."""
         limits = _ratio(self.nic, self.own_down), _ratio(self.nic, self.own_up)
         most = _elementwise_min(
             *limits, _ratio(self.cores, self.host_s)

@@ -140,7 +140,7 @@ def parse_overhead(text: str) -> tuple[float, float]:
 def isolated_delays(
     profile: Profile, bandwidth_bytes_per_s: float, resource: int = DOWNLINK
 ) -> list[tuple[int, float]]:
-    """Overheads of transfers without concurrent ones, as (bytes, seconds beyond bytes / bandwidth)."""
+    """Overheads of transfers that ran alone, as pairs (bytes, seconds in addition to bytes / bandwidth)."""
     out = []
     for step in range(profile.steps):
         streams = recorded_streams(profile, step, resource)

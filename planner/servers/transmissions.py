@@ -122,8 +122,8 @@ def simulate_links(
     *,
     until: Collection[int] = (),
 ) -> list[Transmission]:
-    """Simulates sending each link's streams in the given order, none before its request or `begin_s`.
-    Stops once all ops in `until` have ended, if any. With `recorded_order`, a stream being sent
+    """Simulated transmissions of each link's streams, in the given order, none before its request or
+    `begin_s`. Stops once all ops in `until` have ended, if any. With `recorded_order`, a stream being sent
     completes before those of other servers that are recorded to have arrived later."""
     state = [
         _Link(shares[server] if shares else 1.0, _request_queue(link, begin_s[server]))

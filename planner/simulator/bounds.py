@@ -140,7 +140,7 @@ class StepBounds:
         return least
 
     def _shared_lanes(self, total: Floats) -> Iterator[tuple[np.ndarray, Floats]]:
-        """Lanes that several uses share, as a mask of uses x columns, and their busy seconds."""
+        """Yields each lane that several uses share, as a mask (uses x columns), with its busy seconds."""
         uses, lane = self.kinds.uses, self.kinds.lane
         for at, use in enumerate(uses):
             same = np.array([other[:2] == use[:2] for other in uses])
@@ -149,14 +149,14 @@ class StepBounds:
                 yield here, np.where(here, total, 0.0).sum(axis=0)
 
     def _shared_ports(self) -> Iterator[tuple[np.ndarray, Floats]]:
-        """NIC ports that several uses share, as a mask of uses x columns, and their busy seconds."""
+        """Yields each NIC port that several uses share, as a mask (uses x columns), with its busy seconds."""
         for here, s_per_byte in self._nic_ports():
             if (here.sum(axis=0) > 1).any():  # else its lane says as much
                 busy_s = self.graph.bytes_by_use @ here * s_per_byte
                 yield np.repeat(here, self.steps, axis=1), np.repeat(busy_s, self.steps)
 
     def _nic_ports(self) -> Iterator[tuple[np.ndarray, Floats]]:
-        """NIC ports: a mask of the uses x kinds that cross each, and its seconds per byte by kind."""
+        """Yields each NIC port as a mask (uses x kinds) of its traffic, with its seconds per byte by kind."""
         port = self.kinds.port
         for number in np.unique(port[port >= 0]).tolist():
             sides = port == number

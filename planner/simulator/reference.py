@@ -151,7 +151,7 @@ class ReferenceSimulation:
         self.trace: list[tuple[float | int, ...]] = []
 
     def make_links(self) -> dict[int, EqualShares | MaxMinShares]:
-        """Network shares by direction; one object serves both if a node is both a near and a far end."""
+        """Bandwidth sharing by direction; one object serves both if a node is both a near and a far end."""
         shares, near, far = self.inputs.equal_shares, self.inputs.near, self.inputs.far
         if shares:
             return {

@@ -142,8 +142,8 @@ def _step_ends_and_workers(result: RunResult) -> tuple[npt.NDArray[np.float64], 
 def mean_of_slowest_s(
     rows: list[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]], members: npt.NDArray[np.float64]
 ) -> float:
-    """Mean seconds of the slowest of independent workers, each taking a random tail plus a random head. Each
-    kind draws a head and a tail from its rows; long lists are shortened to smaller values."""
+    """Mean seconds of the slowest of many independent workers, each drawing a random head and tail. Each kind
+    draws a head and a tail from its rows; long lists are shortened to smaller values."""
     sums = [np.sort(np.add.outer(_shorten_rows(head), _shorten_rows(tail)).ravel()) for head, tail in rows]
     values = np.unique(np.concatenate(sums))
     below = np.ones(len(values))  # probability that no member takes longer

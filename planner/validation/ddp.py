@@ -63,7 +63,7 @@ class RunConfig:
 
     @property
     def trace(self) -> Path:
-        """Path of the profiler trace: of the one-rank run, or of rank 0 of the two-rank run."""
+        """Path of the one-rank run's profiler trace; if there is none, rank 0's of the two-rank run."""
         kept = [self.path / f"trace_ws{ranks}_rank0.json.gz" for ranks in (1, 2)]
         return next((path for path in kept if path.exists()), kept[0])
 

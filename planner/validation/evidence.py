@@ -78,7 +78,7 @@ class Part:
 
     @property
     def meets_target(self) -> bool | None:
-        """Whether the error meets the target, with the source left out if known; None without a target."""
+        """Whether the error meets the target; uses left-out errors where known; None without a target."""
         if self.target is None:
             return None
         of = self.figures

@@ -116,7 +116,7 @@ def _section(check: str, source: str, how: str = HOW) -> Section:
 
 
 def network_rows() -> list[Row]:
-    """Yields rows comparing ZeRO-3's throughput at each network bandwidth, relative to the highest."""
+    """Rows comparing ZeRO-3's throughput at each network bandwidth, relative to the highest."""
     check, rates = _section("network", ZERO), network_rates()
     *rest, widest = NETWORKS_GBIT
     return [
@@ -132,7 +132,7 @@ def network_rows() -> list[Row]:
 
 
 def micro_batch_rows() -> list[Row]:
-    """Yields rows comparing throughput per device on 1,024 devices, relative to 8, by micro-batch."""
+    """Rows comparing throughput per device on 1,024 devices, relative to 8, by micro-batch."""
     check = _section("micro_batch", "strong and weak scaling of published FSDP runs")
     kept = {batch: rates[-1] / rates[0] for batch, rates in micro_batch_rates().items()}
     (small, falls), (large, stays) = kept.items()
@@ -148,7 +148,7 @@ def micro_batch_rows() -> list[Row]:
 
 
 def sharding_rows() -> list[Row]:
-    """Yields rows comparing throughput sharded inside machines with that sharded over all ranks."""
+    """Rows comparing throughput sharded inside machines with that sharded over all ranks."""
     over_all, inside = global_and_local_sharding_rates()
     times, claim = inside / over_all, f"above {FASTER:g} times"
     what = "FSDP of a 7B on 1,024 A100, micro-batch 1: shards inside machines against over all ranks"
@@ -157,8 +157,7 @@ def sharding_rows() -> list[Row]:
 
 
 def whole_tensor_rows() -> list[Row]:
-    """Yields rows comparing step times of ZeRO-1 with whole tensors, sharded over all ranks and inside
-    machines."""
+    """Rows comparing step times of ZeRO-1 with whole tensors, sharded over all ranks and inside machines."""
     how, source = "simulation of steps that are all alike", "InternLM/InternEvo doc/en/train_performance.md"
     check, rows = _section("owners", source, how), []
     for devices, (over_all, inside) in whole_tensor_run_pairs().items():
@@ -172,7 +171,7 @@ def whole_tensor_rows() -> list[Row]:
 
 
 def rules_rows() -> list[Row]:
-    """Yields rows comparing our median error with that of each rule of thumb, where communication matters."""
+    """Rows comparing our median error with that of each rule of thumb, where communication matters."""
     how = "median errors of published runs, their sources left out of the fit"
     check, rows = _section("rules", "planner/validation/data/training.csv.gz", how), []
     for statement in suite_evidence("sharded").statements:

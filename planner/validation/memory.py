@@ -69,7 +69,7 @@ def peak_gib(run: Run) -> float | str:
 
 
 def is_predicted_out_of_memory(run: Run) -> bool | None:
-    """Whether a published run does not fit in memory under any reading; None if unknown."""
+    """Whether a published run needs too much memory under every reading of its settings; None if unknown."""
     if run.device_gib is None or exclusion_reason(run):
         return None
     try:
@@ -103,7 +103,7 @@ def left_out_peaks_gib(runs: Sequence[Run]) -> list[float]:
 def peak_memory(run: CompleteRun) -> PeakMemory:
     """Peak memory of the fullest device, by kind."""
     if run.arch in LANGUAGE or run.layout.stage:
-        return _peak_of_shards(run)
+        return _peak_of_stages(run)
     optimizer = "adam" if run.software.optimizer == "adam" else "momentum"
     # NVIDIA's BERT and DeepSpeed train in 16 bits throughout, without casts per layer
     cast = not (run.arch == "bert" and run.software.tier == "ngc") and "DeepSpeed" not in run.software.text
@@ -133,7 +133,7 @@ def _gradient_bytes(run: Run) -> int | None:
     return SUMMED if run.software.tier in MEGATRON else None
 
 
-def _peak_of_shards(run: CompleteRun) -> PeakMemory:
+def _peak_of_stages(run: CompleteRun) -> PeakMemory:
     """Peak memory of the fullest pipeline stage: the first holds most micro-batches, the last the logits."""
     layout, mesh, model = run.layout, run.layout.mesh, run.model
     shard = mesh.shard(model).model

@@ -27,7 +27,7 @@ class RuleErrors:
 
 
 def rule_errors(runs: Sequence[Run], rows: Sequence[Compared]) -> list[RuleErrors]:
-    """Errors on each run with over a tenth of its predicted step in exposed communication."""
+    """Our errors and the rules' on each run whose exposed communication exceeds a tenth of its step."""
     by_id = {row.id: row for row in rows}
     smallest = smallest_runs(runs)
     parts = []

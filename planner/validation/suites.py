@@ -149,7 +149,7 @@ def run_label(run: Run) -> str:
 
 def is_without_network(run: Run) -> bool:
     """Whether a run measures devices, not a network between machines. True on one device, or for a language
-    model in one machine. Nobody publishes large models on one device."""
+    model in one machine, as nobody publishes large models on one device."""
     if run.devices == 1:
         return True
     sharded = run.layout is not None and run.layout.kind == "sharded"

@@ -56,7 +56,7 @@ class StepGraph:
 
     @staticmethod
     def build(profile: Profile) -> StepGraph:
-        """Orders a profile's downloads by consumption and finds which downloads each op needs."""
+        """Graph of a profile: its downloads in order of consumption, and the downloads that each op needs."""
         resource = profile.resource.tolist()
         dependents = dependents_by_op(profile)
         topological = profile.topological_order().tolist()

@@ -71,7 +71,7 @@ class Strategy:
 
 
 def plan_fifo(profile: Profile, setting: Setting) -> Schedule:
-    """Schedules whole transfers in a random order per step and worker, as without ordering."""
+    """Schedules whole transfers unordered: those ready together go in random order by step and worker."""
     return Schedule(profile, Fifo())
 
 

@@ -169,7 +169,7 @@ def check_extremes(section: Section) -> Iterator[Row]:
     given = section.figures
 
     def efficiencies(model: str) -> tuple[float, list[float], str, float]:
-        """Efficiency of the best and of random orders, in words too, and their largest gap in step time."""
+        """TAC's efficiency, those of random orders, both as text, and the largest gap in step time."""
         forward = _forward_pass(model)
         best = forward.steps("tac", STEPS)
         others = [forward.steps("random", 30, seed=s) for s in range(given["random_orders"])]

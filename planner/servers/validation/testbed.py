@@ -63,7 +63,7 @@ def measure_one_worker(profile: Profile, cluster: Cluster, policy: Policy | None
     chunks, starts, ends = result.timeline, result.step_starts_s[0], result.step_ends_s[0]
 
     def phase_ends_s(resource: int, column: str, pick: np.ufunc, missing: np.ndarray) -> np.ndarray:
-        """Start of the first, or end of the last, op on a resource, in seconds, one value per step."""
+        """Per step, the least or greatest time in a column of a resource's chunks, chosen by `pick`."""
         rows = chunks[chunks["resource"] == resource]
         out = np.full(len(ends), np.inf if pick is np.minimum else -np.inf)
         pick.at(out, rows["step"], rows[column])
