@@ -29,7 +29,7 @@ from planner.note import Progress, ignore_progress
 from planner.search.cases import Cases
 from planner.search.field import candidate_machines
 from planner.search.measured import load_runs
-from planner.search.objectives import BETWEEN, CHOICE, OTHER_END, Contest, discounts, run_races
+from planner.search.objectives import BETWEEN, CHOICE, OTHER_END, Contest, discounts, simulate_contenders
 from planner.search.race import Floats, Outcome
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan, plans_within_limits
@@ -123,7 +123,7 @@ def recommend_for(
             scores = dict(enumerate(evaluate(range(len(plans)), "long")))
             outcome = Outcome(scores=dict(scores), long=set(scores))
         else:
-            outcome = run_races(
+            outcome = simulate_contenders(
                 contest,
                 request.goal,
                 evaluate,

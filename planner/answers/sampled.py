@@ -128,7 +128,7 @@ class _SampledSpace:
         batch = self._sample_batch(trial, worker)
         mesh = _draw(trial, "workers_per_replica", self.ways, lambda item: item.key or item.size)
         spans = mesh in self.meshes[worker.name] and workers % mesh.size == 0
-        if not spans or self.cases.feasibility.infeasible_mesh(mesh, batch, worker) is not None:
+        if not spans or self.cases.feasibility.mesh_infeasibility(mesh, batch, worker) is not None:
             return "replicas that cannot span so many workers"
         site = site_of(request, worker, workers, mesh)
         exchange = self._sample_exchange(trial, site)

@@ -201,6 +201,6 @@ class Axis(Parallelism):
     def schedule(
         self, chain: Chain, stages_s: StagesTime, send_s: float, *, even: bool = False
     ) -> StageSchedule | None:
-        """Schedules a chain of units in stages; None for an axis that splits no layers. `even` stages: blocks
-        are alike."""
+        """Schedules a chain of units in stages; None for an axis that splits no layers. `even`: all
+        stages have equally many blocks."""
         return None

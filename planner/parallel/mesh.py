@@ -342,7 +342,7 @@ def meshes(
 
 
 def data_parallel_group(site: Site, part: Divisible | None = None) -> Site:
-    """Reduces a site to one data-parallel group; with a `part`, to all ranks that hold the same of it."""
+    """Reduces a site to one data-parallel group; with a `part`, to all ranks with the same shard of it."""
     if not site.mesh.is_sharded:
         return site
     group = site.mesh.group(None, site.workers, part)
@@ -387,7 +387,7 @@ def _strided_site(site: Site, group: Group) -> Site:
 
 
 def placement_key(site: Site) -> Hashable:
-    """Cache key for a site's effect on a device's computation; None where this package derives no shard."""
+    """Cache key of what changes a sharded device's computation on a site; None if nothing is sharded."""
     if not site.mesh.is_sharded:
         return None
     return site.mesh, site.hardware.name, site.machines > 1

@@ -89,8 +89,8 @@ class Site:
 
     @property
     def between_bytes_per_s(self) -> float:
-        """Bandwidth of collectives between machines in each direction; some machines have a network for
-        RDMA."""
+        """Bytes per second of collectives between machines, each way: of the RDMA network if used,
+        else of the NIC."""
         fast = self.hardware.rdma_bytes_per_s
         if self.uses_rdma and fast and not self.market.bandwidth_bytes_per_s:
             return fast
@@ -108,7 +108,7 @@ class Site:
 
     @property
     def uses_rdma(self) -> bool:
-        """Whether transfers between machines use RDMA, as requested or else as the machine can."""
+        """Whether transfers between machines use RDMA: as requested, or by default if machines support it."""
         asked = self.market.rdma if self.rdma is None else self.rdma
         return bool(self.hardware.rdma) if asked is None else asked
 

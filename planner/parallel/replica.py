@@ -221,7 +221,7 @@ def stage_work(
 def _ordered_ops(
     chain: Chain, units: tuple[int, int], present: tuple[tuple[bool, ...], ...], held: Chain
 ) -> OpPlaces:
-    """Ops of units `first` to `last` - 1 in running order; `present[row]` marks units with an op."""
+    """Ops in running order for a range of units; `present[row]` marks the units that have an op."""
     first, last = units
     ops: list[tuple[str, int, int, int, int]] = []  # name, role, work, row, unit
     forward_at, backward_at = {}, {}
@@ -353,7 +353,7 @@ def _cached_unit_times(
     recompute: Recompute,
     framework: str,
 ) -> tuple[Hardware, UnitTimes]:
-    """Times of a sharded model's units, with the machine, which keeps its id from reuse."""
+    """Times of a sharded model's units, and the machine, kept alive so that its `id` is not reused."""
     hardware, inner, tier = site.hardware, site.mesh.inner_mesh, find_framework(framework)
 
     def device_times(of: Model, samples: int) -> ComputationTime:

@@ -72,7 +72,7 @@ class TensorParallel(Axis):
 
 
 def _indivisibility_reason(model: Model, degree: int) -> str:
-    """Explains why `degree` ranks cannot share a model, with the nearest degree that works; else empty."""
+    """Explains why `degree` ranks cannot share a model, with the nearest valid degree; else empty string."""
     from planner.model import AttentionShape
 
     for layer in model.layers:

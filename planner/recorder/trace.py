@@ -111,7 +111,7 @@ class LoopWatch:
             self.on_step()
 
     def facts(self, batch: int | None, model: str, profiled: range) -> Facts | str:
-        """Model, batch, device and step time of the recorded loop, or a message on the unknown one."""
+        """Facts of the recorded loop, such as batch and step time, or a message on why one is unknown."""
         import torch
 
         if self.optimizer is None:

@@ -118,7 +118,7 @@ def _more_machines_sentence(result: Saturation) -> str:
 
 
 def _cheapest_sentences(result: Saturation, training: Training | None) -> list[str]:
-    """Sentence on the number of workers with the lowest cost per sample; empty list if chosen."""
+    """Sentence on the worker count with the lowest cost per sample; empty list if it is the choice."""
     if not result.points[0].scored.priced:
         return []
     best = min(result.points, key=lambda point: point.scored.usd_per_million_samples)
@@ -176,7 +176,7 @@ def saturation_sentence(curve: Saturation, hardware: str) -> str:
 
 
 def _limiting_step_part_words(curve: Saturation) -> str:
-    """Longest part of the step other than compute, beyond saturation, with its share."""
+    """Text naming the longest step part other than compute, beyond the saturation point, with its share."""
     share = curve.limit_s / max(curve.breakdown.step_s, 1e-12)
     return f"{curve.limit}: {percent(share)} of the step beyond that point."
 

@@ -188,7 +188,7 @@ def _mesh_changes(plan: Plan, model: Model, site: Site) -> Iterator[Alternative]
 
 
 def _more_workers_changes(plan: Plan, model: Model, site: Site) -> Iterator[Alternative]:
-    """Yields changes that add --workers: alone, with least memory, or with a sharded replica."""
+    """Yields the change of --workers alone, then with least-memory settings, then with sharded meshes."""
     more = {"--workers": str(plan.workers)}
     for option in (Alternative({}, plan), _least_memory_change(plan), *_mesh_changes(plan, model, site)):
         yield Alternative(more | option.flags, option.plan)

@@ -197,7 +197,7 @@ class Cases:
         return self.correct_prediction(plan, begun.finish(_InlineExecutor(progress, done=1)))
 
     def correct_prediction(self, plan: Plan, prediction: Prediction) -> Prediction:
-        """Prediction multiplied by its measured correction, or capped at the input pipeline's rate."""
+        """Prediction times the correction from measured runs; without runs, capped at the input's rate."""
         result = self.correction_factor(plan)
         if result is None:
             return prediction.limit_by_input(self.input_samples_per_s(plan))
@@ -352,15 +352,16 @@ def device_computation(
 
 
 def is_computed_in_units(model: Model, site: Site) -> bool:
-    """Whether a model is computed in units: if sharded, or over sequences on a device with rates."""
+    """Whether times are estimated per unit. They are for sharded models, and for sequence models on devices
+    without fp32 kernel rates of a CPU or of a user's own file."""
     return site.mesh.is_sharded or (
         model.sequence_length is not None and not uses_kernel_rates(site.hardware, FP32, fitted=False)
     )
 
 
 def uses_kernel_rates(hardware: Hardware, precision: Precision, *, fitted: bool = True) -> bool:
-    """Whether the kernel rates of the hardware file are used. They are for CPUs, for a user's own file, and
-    (with `fitted`) for catalog rates that were fitted to published throughputs, in single precision."""
+    """Whether the hardware file's kernel rates give the computation time; always False except in fp32.
+    They do for CPUs, a user's own file and, with `fitted`, catalog rates fitted to published throughputs."""
     known = hardware.kernels
     if known is None or precision != FP32:
         return False

@@ -121,7 +121,7 @@ class Feasibility:
         return str(error) if isinstance(error, Infeasible) else ""
 
     def _largest_batch(self, plan: Plan, limit: MemoryLimit) -> float:
-        """Largest micro-batch that fits on every stage; infinite if no stage is checked."""
+        """Largest micro-batch that fits on every stage; infinite if the limit lists no stages."""
         batch = inf
         for layers, shares in limit.stages:
             key = (plan.mesh.inner_mesh, layers, plan.precision, plan.recompute)
@@ -139,7 +139,7 @@ class Feasibility:
         usable = usable_bytes(site.hardware.device)
         return memory_parts(peak_memory(plan, self.model, site), usable, gathers=gathers), usable
 
-    def infeasible_mesh(self, mesh: Mesh, batch: int, worker: Hardware) -> PlannerError | None:
+    def mesh_infeasibility(self, mesh: Mesh, batch: int, worker: Hardware) -> PlannerError | None:
         """Error that explains why a machine cannot run the mesh; None if it can."""
         key = (batch if mesh.lowered_by else 0, worker.name, mesh)
         if key not in self._meshes:
@@ -186,7 +186,7 @@ class Feasibility:
             raise Infeasible(f"{flags} contradicts --profile, which is that of one worker")
         if words := mesh.partial_replica_error(plan.workers):
             raise BadInput(words)
-        if (error := self.infeasible_mesh(mesh, plan.batch, worker)) is not None:
+        if (error := self.mesh_infeasibility(mesh, plan.batch, worker)) is not None:
             raise error
 
 

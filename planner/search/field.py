@@ -65,7 +65,7 @@ def candidate_machines(cases: Cases) -> CandidateMachines:
         if kind.name in slow:
             continue
         try:
-            single = _single_device(kind, cases, smallest)
+            single = _bound_single_device(kind, cases, smallest)
         except BadInput:
             unknown.setdefault(Reason("has", "no known rates of computation"), []).append(kind.name)
             continue
@@ -96,8 +96,8 @@ def _slow_cpu_machines(kinds: Sequence[Hardware], model: Model) -> list[str]:
     return [name for name, device in by_kind.items() if device == "cpu"]
 
 
-def _single_device(kind: Hardware, cases: Cases, smallest: Request) -> _SingleDevice | None:
-    """Upper bound on the throughput of one device of a machine; None if it cannot hold the model."""
+def _bound_single_device(kind: Hardware, cases: Cases, smallest: Request) -> _SingleDevice | None:
+    """Price and upper bound on throughput of one device of a machine; None if it cannot hold the model."""
     site = Site(kind, 1, cases.market, WHOLE, seed=smallest.seed)
     alone = tuple(usual_strategies(smallest, site, cases.model, only=("alone",)))
 

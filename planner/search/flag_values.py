@@ -207,7 +207,7 @@ def check_ranges(request: Request) -> None:
 
 
 def job_samples(request: Request, epochs: float | None, tokens: float | None) -> float | None:
-    """Length of the job in samples. Raises an error for a deadline or spend if the length is unknown."""
+    """Length of the job in samples. Raises an error if unknown although a deadline or spend is given."""
     given = {"--epochs": epochs, "--samples": request.samples, "--tokens": tokens}
     several = [option for option, value in given.items() if value is not None]
     if len(several) > 1:

@@ -159,7 +159,7 @@ def remove_runs(device: str | None = None, position: int | None = None) -> int:
 
 
 def factor_for(runs: Sequence[Measured], device: str, reach: Reach) -> Factor | None:
-    """Geometric mean of measured over predicted speed on a device; None if it has no runs."""
+    """Mean correction over a device's runs with this reach, else its single-device runs; None without any."""
     mine = [run for run in runs if run.device == device]
     here = [run for run in mine if run.reach == reach] or [run for run in mine if run.reach == "device"]
     if not here:

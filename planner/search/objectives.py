@@ -44,7 +44,7 @@ class Contest:
     sigma: Floats  # of the logarithm of the speed
 
 
-def run_races(
+def simulate_contenders(
     contest: Contest,
     objective: Objective,
     evaluate: Evaluate,
@@ -52,7 +52,7 @@ def run_races(
     min_marginal_efficiency: float,
     report: Report,
 ) -> Outcome:
-    """Simulates the plans that may be the choice, the cheapest or the fastest, and some between."""
+    """Simulates plans until the choice, the cheapest and the fastest are found; returns all scores."""
     plans, worth = contest.plans, contest.worth
     sparse = {
         i
@@ -69,7 +69,7 @@ def run_races(
         value: float = 0.0,
         known: Outcome | None = None,
     ) -> Outcome:
-        """Runs the race for one goal."""
+        """Simulates the plans that may win for one goal; returns all their scores."""
         ladder = ALL_RUNGS if stage != BETWEEN else ROUGHLY
 
         def progress(rung: int, scored: int, left: int) -> None:

@@ -65,7 +65,7 @@ class Frontier:
             self._points = sorted([*kept, (samples_per_s, usd_per_sample, plan)], reverse=True)
 
     def dominates(self, samples_per_s: float, usd_per_sample: float, plan: int) -> bool:
-        """Whether another plan is at least as fast for no more cost, or the goal rules this plan out."""
+        """Whether a plan cannot win: another is as fast and as cheap, or is better for the goal."""
         others = [point for point in self._points if point[2] != plan]
         limit = usd_per_sample * (1 + self._tolerance)
         if others and self.goal == "cheapest" and min(cost for _, cost, _ in others) < limit:
@@ -113,7 +113,7 @@ class Race:
         self.least = np.broadcast_to(self.least_samples_per_s, self.usd_per_s.shape)
 
     def run(self, *, rungs: bool = True, round_size: int = ROUND) -> Outcome:
-        """Runs the race. Without `rungs`, all plans that survive their bounds are scored in full."""
+        """Simulates plans ever longer, dropping those that cannot win; without `rungs`, once in full."""
         bound = self.bound_samples_per_s * self.factor
         order = [
             i
@@ -134,13 +134,13 @@ class Race:
             self.outcome.partial = True
         return self.outcome
 
-    def _frontier(self, tolerance: float = 0.0) -> Frontier:
-        """Empty front for this race's goal."""
+    def _empty_frontier(self, tolerance: float = 0.0) -> Frontier:
+        """New front without plans, for this race's goal."""
         return Frontier(self.goal, tolerance, self.worth_usd_per_sample)
 
     def run_rung(self, rung: Rung, order: Sequence[int], ceiling: Floats, round_size: int) -> list[int]:
         """Scores the plans that are not dominated, in this order; returns the indices of those scored."""
-        frontier, done, left = self._frontier(self.tolerance), list[int](), list(order)
+        frontier, done, left = self._empty_frontier(self.tolerance), list[int](), list(order)
         for i, score in self.known.items():
             self._add(frontier, score.samples_per_s, i)
         while left:
@@ -172,7 +172,7 @@ class Race:
     def survivors(self, entrants: Sequence[int], ceiling: Floats, rung: Rung) -> list[int]:
         """Plans whose widened interval reaches the frontier, the most promising first. No tolerance applies:
         two close plans would rule each other out."""
-        floors = self._frontier()
+        floors = self._empty_frontier()
         for i in entrants:
             self._add(floors, cautious_interval(self.outcome.scores[i], rung)[0], i)
         entrants = [i for i in entrants if ceiling[i] >= self.least[i]]
@@ -192,7 +192,7 @@ class Race:
 
 
 def alternating_order(ceiling: Floats, usd_per_s: Floats, goal: Goal = "front") -> list[int]:
-    """Indices of plans, fastest and cheapest in turn, so that both ends are found early."""
+    """Indices of plans, best first for the goal; for the front, fastest and cheapest in turn."""
     index, cost = np.arange(len(ceiling)), usd_per_s / ceiling
     fastest = np.lexsort((index, cost, -ceiling)).tolist()
     cheapest = np.lexsort((index, -ceiling, cost)).tolist()

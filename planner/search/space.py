@@ -184,7 +184,7 @@ def plans_on(
             spread = [
                 mesh
                 for mesh in (meshes_on(request, worker, model, only or asked) if counts else ())
-                if feasibility.infeasible_mesh(mesh, batch, worker) is None
+                if feasibility.mesh_infeasibility(mesh, batch, worker) is None
             ]
             undivided = False
             for workers in counts:

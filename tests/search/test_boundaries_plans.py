@@ -340,7 +340,7 @@ def test_race_for_skips_plans_within_a_tenth_only_between_the_ends(monkeypatch: 
     speed, ones = np.array([100.0, 200.0, 300.0]), np.ones(3)
     plans = [replace(FOUR, workers=workers) for workers in (1, 2, 3)]
     contest = objectives.Contest(plans, speed, np.array([1.0, 3.0, 9.0]), ones, 0 * ones, 0 * ones)
-    objectives.run_races(
+    objectives.simulate_contenders(
         contest,
         "cheapest",
         lambda batch, rung: [SimpleNamespace(**dict.fromkeys(SCORE, speed[i])) for i in batch],

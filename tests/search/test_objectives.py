@@ -12,7 +12,15 @@ from test_race import Exact, arrays, plans
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.single import Alone
 from planner.parallel.plan import Plan
-from planner.search.objectives import BETWEEN, CHOICE, CLOSE, OTHER_END, Contest, discounts, run_races
+from planner.search.objectives import (
+    BETWEEN,
+    CHOICE,
+    CLOSE,
+    OTHER_END,
+    Contest,
+    discounts,
+    simulate_contenders,
+)
 from planner.search.rank import rank
 from planner.search.request import Request
 from planner.search.scored import Candidate
@@ -33,7 +41,7 @@ def raced(request, cases, kinds=None, told=lambda stage, done, of: None, least=N
     these = kinds or [PLAN] * len(cases)
     zeros = np.zeros(len(cases))
     contest = Contest(these, bound, usd, discounts(these, request), zeros if least is None else least, zeros)
-    outcome = run_races(contest, request.goal, evaluate, min_marginal_efficiency=0.5, report=told)
+    outcome = simulate_contenders(contest, request.goal, evaluate, min_marginal_efficiency=0.5, report=told)
     return outcome, truth, usd / 3600 / truth, rungs
 
 

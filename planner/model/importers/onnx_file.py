@@ -77,7 +77,7 @@ class _OnnxGraph:
         return remove_batch(self.raw[name], self.batch)
 
     def lower_graph(self) -> tuple[OperatorGraph, dict[str, Any]]:
-        """Converts all nodes to layers; returns the graph and the model file's input keys."""
+        """Converts all nodes to layers; returns them and the keys that describe the input in a model file."""
         inputs = [value for value in self.proto.input if value.name not in self.tensors]
         if not inputs or not self.proto.node:
             raise BadInput(f"{self.path}: a graph without inputs or without nodes is no network")
@@ -140,7 +140,7 @@ class _OnnxGraph:
         return {name: size for tensors in sources for name, size in tensors.items()}
 
     def weight_input(self, node: Any, index: int) -> tuple[str, Shape, bool] | None:
-        """Name, shape and transposition of the parameter at an input; None if there is none."""
+        """Name and shape of the parameter at an input, and whether it is transposed; None without one."""
         held = self.made_of.get(node.input[index]) if len(node.input) > index else None
         if held is None or not held.plain or len(held.tensors) != 1:
             return None

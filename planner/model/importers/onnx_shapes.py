@@ -94,7 +94,7 @@ def _main(path: Path, axes: dict[str, int]) -> int:
 
 
 def _limit_memory(path: Path) -> None:
-    """Limits the address space of this process, if the system supports it."""
+    """Limits the address space of this process where the system supports it."""
     try:
         import resource
 

@@ -100,7 +100,7 @@ def _lower_weight_product(
         return None
     named = next(iter(bias.tensors)) if bias is not None and bias.plain else None
     if bias is not None and named is None:
-        state.count_parameters(bias)
+        state.add_missing_parameters(bias)
     return state.graph.add_linear(source, (tensor, size), named, transposed, state.layer_name(node, tensor))
 
 
@@ -132,7 +132,7 @@ def _lower_embedding(state: Lowering, node: Any, data: list[Value]) -> Value | N
 def _lower_norm(
     kind: type[Kind], weight_index: int, state: Lowering, node: Any, data: list[Value]
 ) -> Value | None:
-    """Adds a norm of this kind; one without weights counts as moving data."""
+    """Adds a norm layer, or one of kind `other` for a norm without weights; None if no layer matches."""
     weight = state.argument_value(node.args[weight_index]) if len(node.args) > weight_index else None
     if not isinstance(weight, ParameterValue):
         return state.graph.add_other(
@@ -157,7 +157,7 @@ def _lower_norm(
 
 
 def _lower_attention(state: Lowering, node: Any, data: list[Value]) -> Value | None:
-    """Adds an attention layer over query, key and value; None for unknown shapes."""
+    """Adds an attention layer over query, key and value; None if their shapes do not match one."""
     shapes = [state.sample_shape(argument) for argument in node.args[:3]]
     if any(len(shape) < 3 for shape in shapes) or len(data) < 3:
         return None
@@ -168,7 +168,7 @@ def _lower_attention(state: Lowering, node: Any, data: list[Value]) -> Value | N
         return None
     for argument in node.args[3:4]:
         if isinstance(mask := state.argument_value(argument), ParameterValue):
-            state.count_parameters(mask)
+            state.add_missing_parameters(mask)
     reads = [
         state.graph.add_view(value, (shape[1], shape[0] * shape[2]))
         for value, shape in zip(
@@ -191,7 +191,7 @@ def _lower_attention(state: Lowering, node: Any, data: list[Value]) -> Value | N
 
 
 def _lower_add(state: Lowering, node: Any, data: list[Value]) -> Value | None:
-    """Adds a sum of two values, or learned positions added to a value."""
+    """Adds a layer that sums two values, or one that adds learned positions to its input."""
     held = state.parameter_inputs(node)
     fresh = {name: size for name, size in held.items() if name not in state.graph.owners}
     if len(data) == 2 and math.prod(data[0].shape) == math.prod(data[1].shape):
@@ -208,7 +208,7 @@ def _lower_add(state: Lowering, node: Any, data: list[Value]) -> Value | None:
 
 
 def _lower_mul(state: Lowering, node: Any, data: list[Value]) -> Value | None:
-    """Adds a product of two values, or a learned scale of one value."""
+    """Adds a layer that multiplies two values, or one that scales its input by a learned factor."""
     if len(data) == 2:
         first, second = data
         if first.shape == second.shape or {1} == set(second.shape[:-1]) or {1} == set(first.shape[:-1]):
@@ -256,7 +256,7 @@ def _lower_adaptive_pool(state: Lowering, node: Any, data: list[Value]) -> Value
 
 
 def _lower_cat(state: Lowering, node: Any, data: list[Value]) -> Value | None:
-    """Adds a concatenation of values, or a class token put before a sequence."""
+    """Adds a layer that concatenates values, or one that puts a class token before a sequence."""
     out, held = state.sample_shape(node), state.parameter_inputs(node)
     if len(data) == 1 and data[0].shape == out:
         return data[0]  # joined with nothing
@@ -340,7 +340,7 @@ class Lowering:
         return remove_batch(tuple(int(n) for n in getattr(meta, "shape", ())), self.batch)
 
     def argument_value(self, argument: Any) -> Value | ParameterValue | None:
-        """Value of an argument that is a node; None for constants."""
+        """Lowered value of an argument that is a graph node; None for constants."""
         return self.known.get(argument) if hasattr(argument, "meta") else None
 
     def parameter_inputs(self, node: Any) -> dict[str, Shape]:
@@ -351,8 +351,8 @@ class Lowering:
                 by_name |= value.tensors
         return by_name
 
-    def count_parameters(self, value: ParameterValue) -> None:
-        """Adds parameters that a layer reads besides its own, such as tables of relative positions."""
+    def add_missing_parameters(self, value: ParameterValue) -> None:
+        """Adds a layer for each parameter that no layer has yet, such as tables of relative positions."""
         for name, size in value.tensors.items():
             if name not in self.graph.owners:
                 self.graph.add_other("parameter", [], name, size, {name: size}, known=True)

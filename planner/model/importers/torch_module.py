@@ -107,7 +107,7 @@ def _import_module(
 
 
 def _unused_parameter_notes(module: Any, imported: ImportedModel, hooks: bool) -> list[str]:
-    """Notes on parameters of the module that the imported model lacks."""
+    """Notes on module parameters missing from the imported model and, with `hooks`, on missing layers."""
     ours = {tensor.name for tensor in imported.model.tensors}
     theirs = {name: tensor.numel() for name, tensor in module.named_parameters()}
     left = {name: size for name, size in theirs.items() if name not in ours}
@@ -212,7 +212,7 @@ def lower_program(program: Any, batch: int, *, ids: bool) -> OperatorGraph:
 
 
 def _shared_parameter_names(program: Any, parameters: dict[str, str]) -> dict[str, str]:
-    """First name of each parameter by each of its names, as modules may share one."""
+    """Maps every parameter name to the first name of that parameter, as modules may share parameters."""
     first: dict[int, str] = {}
     owners = {}
     for name in parameters.values():

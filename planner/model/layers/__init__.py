@@ -146,7 +146,7 @@ def workloads(model: Model, *, flash: bool | None = None, training: bool = True)
 
 
 def trains_weights(layer: Layer) -> bool:
-    """Whether a layer computes gradients of its weights; True for one without weights."""
+    """Whether a layer has a trained weight, or no weights at all."""
     weights = (*layer.tensors, *layer.tied)
     return not weights or any(tensor.frozen_bits is None for tensor in weights)
 
@@ -174,7 +174,7 @@ def layers_with_gradient(model: Model) -> frozenset[str]:
 
 @memoize
 def modifier_kinds() -> frozenset[str]:
-    """Kinds whose names are also keys of other kinds, such as `bias` in `conv`."""
+    """Layer kinds whose names are also keys of other kinds, such as `bias` in `conv`."""
     return frozenset(
         name
         for name in FILE_KINDS

@@ -111,7 +111,7 @@ class Work:
 
     @property
     def backward(self) -> Pass:
-        """Backward pass: both gradients, with alternating matrix products, weight gradients first."""
+        """Merges both gradients into one pass whose matrix products alternate, weight gradient first."""
         if self.weight_gradient == Pass():
             return self.input_gradient
         weights, inputs = self.weight_gradient, self.input_gradient
@@ -136,7 +136,7 @@ class ElementCounts:
         return ElementCounts(self.elements * count, self.wide * count, self.masks * count)
 
     def bytes(self, element_bytes: float) -> float:
-        """Bytes per sample if elements of the run's precision have `element_bytes`."""
+        """Bytes per sample, where an element in the run's precision takes `element_bytes`."""
         return self.elements * element_bytes + self.wide * 4 + self.masks
 
 
@@ -168,7 +168,7 @@ class MemoryTraffic:
     writes: int
 
     def to_pass(self, size: int, kernels: int) -> Pass:
-        """Pass with these reads and writes of `size` elements."""
+        """Pass of `kernels` kernels in which each of the reads and writes moves `size` elements."""
         return Pass(0, 0, self.reads * size, self.writes * size, 0, kernels)
 
 
@@ -297,7 +297,7 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @classmethod
     def live_gradients(cls, layer: Layer, read_elements: int) -> ElementCounts:
-        """Elements of gradients held at once in backward; `read_elements`: inputs that need them."""
+        """Gradient elements held at once in backward; `read_elements` counts inputs that need a gradient."""
         return ElementCounts(layer.output_elements + (0 if cls.in_place else read_elements))
 
     @classmethod

@@ -40,7 +40,7 @@ class _Activation(OneInput, frozen=True):
 
 
 def _activation_class(name: str, **attributes: Any) -> type[Kind]:
-    """Creates the class of an activation without keys of its own, with these class attributes."""
+    """Creates the class of an activation that has no settings in files, with these class attributes."""
     key = (name.lower(), bool)
     made = defstruct(name, [key], bases=(_Activation,), namespace=attributes, module=__name__, frozen=True)
     return cast(type[Kind], made)
@@ -67,7 +67,7 @@ class Dropout(_Activation, frozen=True, kw_only=True):
 
     @classmethod
     def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> ElementCounts:
-        """The mask."""
+        """Dropout's mask: one entry per output element."""
         return ElementCounts(masks=layer.output_elements)
 
 
@@ -160,7 +160,7 @@ class _PositionNorm(OneInput, frozen=True):
 
     @classmethod
     def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> ElementCounts:
-        """Statistics of each position."""
+        """Saved statistics of the norm, at each position."""
         return ElementCounts(wide=cls.statistics * position_count(layer))
 
     def infer_norm(self, shape: Shape, names: tuple[str, ...]) -> InferredLayer:

@@ -178,6 +178,6 @@ class GroupedLinear(Weighted, frozen=True, kw_only=True):
 
 
 def _expert_shape(layer: Layer) -> Experts:
-    """Shape of a layer that is a mixture of experts."""
+    """Number and sizes of the experts in a mixture-of-experts layer."""
     assert isinstance(layer.detail, Experts)
     return layer.detail

@@ -149,7 +149,7 @@ class Depthwise(_ConvolutionKind, frozen=True, kw_only=True):
 
     @classmethod
     def matmul(cls, layer: Layer) -> Matmul:
-        """The matrix product of each channel with its filter, as one."""
+        """One grouped matrix product for all channels, each multiplied with its own filter."""
         return super().matmul(replace(layer, groups=layer.output_shape[-1]))
 
 

@@ -124,7 +124,7 @@ def method_settings(
     optimizer: str | None = None,
     **memory: Any,
 ) -> MethodSettings:
-    """Settings of a training method with defaults; raises BadInput for settings that it lacks."""
+    """Settings of a training method, defaults filled in; raises BadInput for one the method does not have."""
     name = method or "full"
     if name not in METHODS:
         raise unknown_name("training method", name, METHODS, hint="one of " + ", ".join(METHODS))

@@ -154,7 +154,7 @@ def expand_layers(source: TomlSource, file: File) -> list[PlacedLayer]:
 
 @memoize
 def _parse_following_layer(kind: str) -> Any:
-    """Parses a layer that another one lists in `then`, which gives its kind alone."""
+    """Parses an entry of `then`, which names the kind of a layer and nothing else."""
     return convert({kind: True}, FILE_KINDS[kind])
 
 

@@ -297,7 +297,7 @@ class Peers:
 
     @staticmethod
     def of(inside: Level | None = None, between: Level | None = None) -> Peers:
-        """Ranks of machines that are all full."""
+        """Builds the ranks of machines that all hold equally many; None stands for a level without links."""
         ranks = (inside.members if inside else 1) * (between.members if between else 1)
         return Peers(inside, between, ranks)
 

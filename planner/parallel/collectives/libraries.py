@@ -381,7 +381,7 @@ def sockets_bytes_per_s(nic_bytes_per_s: float, hardware: Hardware) -> float:
 
 
 def _round_trip_s(site: Site, library: Library) -> float:
-    """Round trip in seconds between two machines beyond the library's own constants."""
+    """Seconds of a round trip between two machines, minus what the library's own constants include."""
     if site.round_trip_s is not None:
         return site.round_trip_s
     if not isinstance(library, Nccl):

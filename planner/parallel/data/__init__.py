@@ -225,7 +225,7 @@ class Registry(MutableMapping[str, type[Exchange]]):
 
     @property
     def help_text(self) -> str:
-        """Strategies as help lists them, contenders last: `alone, allreduce (ddp), servers`."""
+        """Strategies as help lists them, tier `CONTENDER` last: `alone, allreduce (ddp), servers`."""
         entries = sorted(self._entries.items(), key=lambda item: item[1].tier is Tier.CONTENDER)
         return ", ".join(kind + (f" ({entry.known_as})" if entry.known_as else "") for kind, entry in entries)
 
@@ -268,8 +268,8 @@ MAX_PARSED_PARAMETERS = 10_000_000  # of more, a GPU computes faster than its ho
 
 
 def _may_servers_win(parameters: int, site: Site) -> bool:
-    """Whether parameter servers may win on a site. True with several replicas on CPU machines, with small
-    models, or on GPUs whose links are unknown, so that collectives cannot run."""
+    """Whether parameter servers may win on a site with several replicas, for a model that is not too large.
+    They may on CPU machines, with small models, and where devices have no known links for collectives."""
     if site.workers < 2 or site.replicas > MAX_SERVED_REPLICAS or parameters > MAX_SERVED_PARAMETERS:
         return False
     joined = site.devices == 1 or site.fabric is not None

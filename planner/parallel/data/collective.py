@@ -73,7 +73,7 @@ class Collective(Exchange):
 
     @classmethod
     def first_candidate(cls, asked: RequestedSettings, site: Site) -> Self | None:
-        """Strategy with the requested settings; None if it cannot run, or if unrequested on one device."""
+        """Strategy with the requested settings; None if it cannot run, or on one device unless requested."""
         if site.workers < 2 and not asked.choices and not asked.single:
             return None
         exchange = build_strategy(cls, tuple(asked.choices.items()))
@@ -98,7 +98,7 @@ class Collective(Exchange):
         return GRADIENTS.get(self.gradients, precision.gradient_bytes)
 
     def start_steps(self, computation: Computation, site: Site, jitter_s: float = JITTER_S) -> JointSteps:
-        """Starts an empty step on a site, to which computation and collectives are added."""
+        """Returns a step without ops on a site; the caller adds computation and collectives."""
         library = self.library_at(site)
         jitter_s = jitter_s if self.jitter else 0.0
         return JointSteps(computation, site, library, site_peers(site, library), self.jitter, jitter_s)
@@ -232,7 +232,7 @@ class _TrafficTimes:
 
 
 def _traffic_times(exchange: Sharded, traffic: ShardTraffic, library: Library, site: Site) -> _TrafficTimes:
-    """Seconds of the collectives of one micro-batch."""
+    """Seconds of the gathers and scatters of one micro-batch: in total, by link level, and exposed."""
     peers = site_peers(site, library)
     whole, across = shard_and_replica_groups(exchange, peers)
     gathers = [(library.phases("all_gather", size, whole), whole, times) for size, times in traffic.gathers]

@@ -92,8 +92,8 @@ def slowest_factor(sigma: float, workers: int, stages: int = 1) -> float:
 
 
 def step_sigma(computation: Computation, jitter: float, jitter_s: float) -> float:
-    """Standard deviation of the logarithm of step times: the computation's own or the usual one, if
-    larger."""
+    """Standard deviation of the logarithm of step times: the larger of the computation's own
+    and the usual one."""
     passes = sum(computation.stands_for) or computation.micro_batches
     step_s = 0.0 if computation.once_s is None else float(computation.once_s.sum())
     return max(computation.variation.step_sigma, usual_sigma(step_s, passes, jitter, jitter_s))

@@ -23,7 +23,7 @@ class Unit:
     frozen_bytes: float = 0.0  # of parameters beside them that are not trained
 
     def gathered_bytes(self, precision: Precision, stage: int) -> float:
-        """Bytes that a ZeRO stage gathers. Frozen parameters count in stage 3 only, in their own width."""
+        """Bytes that a ZeRO stage gathers; frozen parameters count in stage 3 only, at their stored size."""
         trained = float(self.elements * precision.parameter_bytes)
         return trained + self.frozen_bytes if stage == 3 else trained
 
@@ -33,7 +33,7 @@ class Unit:
 
     @property
     def size(self) -> float:
-        """Number of elements; frozen parameters count by their bytes in 16 bits."""
+        """Number of elements; frozen parameters count as the 16-bit elements that fill the same bytes."""
         return self.elements + self.frozen_bytes / 2
 
 
