@@ -176,7 +176,7 @@ def text_bar(share: float, width: int = 24) -> str:
 
 
 def number_sources(sources: Iterable[str | None]) -> dict[str | None, str | None]:
-    """Numbers sources in order of first occurrence, as `[1]`; empty ones map to None."""
+    """Label of each source, as `[1]`, numbered by first occurrence; None for empty sources."""
     named = [source for source in dict.fromkeys(sources) if source]
     return {None: None, "": None, **{source: f"[{place}]" for place, source in enumerate(named, 1)}}
 

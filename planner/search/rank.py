@@ -134,7 +134,7 @@ class Contenders:
             now = int(faster[np.lexsort((faster, -self.net_value[faster]))[0]])
 
     def choice(self) -> int:
-        """Index of the recommended plan: the most certain among the best and its possible replacements."""
+        """Index of the recommended plan: the most certain of the best plan and those that win its tie."""
         substitutes = np.flatnonzero(self.may_replace(self.best)).tolist()
         return self.most_certain([self.best, *(i for i in substitutes if self.may_win_tie(i))])
 
@@ -162,13 +162,14 @@ class Contenders:
         return _z_scores(logs - logs[other], np.hypot(own, others))
 
     def _error_parts(self, other: int) -> tuple[Floats, Floats, Floats]:
-        """Log-speed errors of plan pairs: the shared part, each plan's own, and the other's own."""
+        """Standard deviations of log speed, paired with `other`: the shared part, each plan's rest, and
+        other's rest."""
         shared = np.where(self.device == self.device[other], np.minimum(self.sigma, self.sigma[other]), 0.0)
         rest = np.sqrt(np.maximum(self.total_sigma**2 - shared**2, 0.0))
         return shared, rest, np.sqrt(np.maximum(self.total_sigma[other] ** 2 - shared**2, 0.0))
 
     def tied_with(self, plan: int) -> list[int]:
-        """Indices of plans not clearly better, cheaper, faster or worse than this one."""
+        """Indices of plans whose value, cost per sample and speed do not differ clearly from this one's."""
         is_tied = np.abs(self.score_better(plan)) < TIED_SCORE
         is_tied &= np.abs(self.score_cheaper(plan)) < TIED_SCORE
         is_tied &= np.abs(self.score_faster(plan)) < CLEAR_SCORE

@@ -295,7 +295,7 @@ class Training:
 
 
 def missed_limit(scored: ScoredPlan, request: Request, training: Training | None) -> Limit | None:
-    """First limit that a plan misses, deadline and spend at the request's confidence; None if none."""
+    """First limit that a plan misses, or None; deadline and spend hold at the request's confidence."""
     if request.budget_usd_per_hour is not None and scored.usd_per_hour > request.budget_usd_per_hour:
         return Limit.BUDGET
     if request.min_samples_per_s is not None and scored.samples_per_s < request.min_samples_per_s:
@@ -324,7 +324,7 @@ def ranking_of(rows: Sequence[ScoredPlan], request: Request) -> Ranking:
 
 
 def best_of(rows: Sequence[ScoredPlan], request: Request) -> ScoredPlan:
-    """Plan that the decision rule picks: among feasible plans, or all if none is feasible."""
+    """Plan that the decision rule picks from those within the limits, or from all if there are none."""
     possible = plans_within_limits(rows, request) or rows
     return possible[ranking_of(possible, request).recommended]
 
@@ -366,7 +366,7 @@ def _is_whole(value: float) -> bool:
 
 
 def usual_job(request: Request) -> tuple[str, str, float | None] | None:
-    """Default job in words, the model's name, and tokens per epoch; None if the request names a job."""
+    """Default job as (words, model name, tokens per epoch); None if the request names a job."""
     from planner.search.request import model_of
 
     training = training_of(request)

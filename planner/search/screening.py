@@ -72,7 +72,7 @@ def _baseline_front(
     rounds: int = ROUNDS,
     each: int = ROUND,
 ) -> Frontier:
-    """Simulates the most promising baselines and returns the front of their lowest likely speeds."""
+    """Simulates the most promising baselines; returns the frontier of the low ends of their intervals."""
     floors = Frontier("front", 0.0)
     if not space.plans:
         return floors
@@ -160,7 +160,7 @@ class BoundPruner:
         return (first if site.replicas == 1 else several) * site.workers
 
     def _worker_ceilings(self, site: Site, batch: int, precision: Precision) -> tuple[float, float]:
-        """Upper bounds on one worker's samples per second: undiscounted (single replica) and discounted."""
+        """Upper bounds on one worker's samples per second, without and with the discount for staleness."""
         wide = replace(site, workers=MANY_MACHINES * site.devices * site.mesh.size)
         computation, where = self._computation(site, batch, precision), data_parallel_group(wide)
         rates = []

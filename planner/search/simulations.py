@@ -194,8 +194,8 @@ class Simulations:
 def executor_of(
     executor: Executor | None = None, jobs: int | None = None, cluster: str | None = None
 ) -> Iterator[Executor]:
-    """Context manager for an executor: the given one, a Dask cluster, or a thread pool. The pool is stopped
-    on exit."""
+    """Context manager for the given executor, else one on the named Dask cluster, else a thread pool. The
+    pool is stopped on exit."""
     if executor is not None:
         yield executor
         return

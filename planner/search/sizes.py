@@ -54,7 +54,7 @@ def usual_precision(device: Device) -> Precision:
 
 
 def batches(request: Request, model: Model, worker: Hardware) -> Iterable[int]:
-    """Batches per device to try: the requested or recorded ones, the default, or the usual ones."""
+    """Batches per device to try: as requested or recorded, else the default; for `auto`, powers of two."""
     if request.profile is not None and request.batches in (None, "auto"):
         return (request.profile.batch,)
     if request.batches is None:
@@ -150,7 +150,8 @@ def _max_nodes(request: Request, worker: Hardware, model: Model) -> int:
 
 
 def recompute_options(request: Request, model: Model) -> tuple[Recompute, ...]:
-    """Recompute modes to try, from none to full. Image models take smaller batches instead, unless named."""
+    """Recompute modes to try, from none to full. Image models try smaller batches instead, unless modes are
+    named."""
     recomputes = model.sequence_length or (model.blocks and not is_batch_open(request, model))
     return request.recompute or (framework_recompute_modes(request.framework) if recomputes else ("none",))
 

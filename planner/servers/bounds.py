@@ -241,7 +241,7 @@ def throughput_ceiling(
 
 
 def _devices_per_worker(job: Job) -> float:
-    """Number of devices that share one parameter-server worker: 1, or those of a machine.
+    """Number of devices per parameter-server worker: a machine's if they sum their gradients, else 1.
 
     In sync mode their mean per machine.
     """

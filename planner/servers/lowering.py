@@ -108,7 +108,7 @@ def _find_hardware(hardware: Hardware | str) -> Hardware:
 
 
 def server_host_names(worker: Hardware, market: Market, words: Iterable[str]) -> tuple[str | None, ...]:
-    """Names of machines that may host servers, as --server-hardware selects them; None for colocated servers.
+    """Names of the machines that `words` select as hosts of servers; None for servers on the workers.
 
     `words` are `colocated`, `own`, `cheap` and machine patterns; names keep their order. Each machine has a
     price and a known network.
@@ -116,7 +116,7 @@ def server_host_names(worker: Hardware, market: Market, words: Iterable[str]) ->
     words = tuple(words)
 
     def find_hosts() -> tuple[str | None, ...]:
-        """Selects the hosts; the market caches the result."""
+        """Names of the hosts; the market caches them."""
         by_name: dict[str | None, None] = {}
         for word in words:
             if word == "colocated":

@@ -76,7 +76,7 @@ def tune_bytescheduler(
     precision: float = 0.01,
     progress: Progress = ignore_progress,
 ) -> TuningResult:
-    """Searches ByteScheduler's partition and credit sizes for the highest simulated throughput.
+    """Partition and credit sizes of ByteScheduler with the highest simulated throughput, found by search.
 
     `profile` is the step to run: `pipeline_step` for frameworks without a barrier.
     """

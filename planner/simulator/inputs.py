@@ -245,7 +245,7 @@ def _core_pools(profile: Profile, cluster: Cluster, server_cores: int | None) ->
 
 
 def _publisher_counts(profile: Profile, leaders: Ints, joins: Joins) -> Ints:
-    """Number of updates that complete a tensor's new version: one per worker or group."""
+    """Per tensor, the number of updates that complete a new version: one per worker or group and op."""
     workers = leaders.shape[1]
     groups = [len(set(row.tolist())) for row in leaders]
     publishers = np.zeros(tensor_count(profile), np.int32)

@@ -196,7 +196,8 @@ class LockstepSimulation(ReferenceSimulation):
         return used
 
     def _computed_s(self, now: float) -> Floats:
-        """Seconds of computation that each worker has completed by now; more for workers that are ahead."""
+        """Seconds of computation that each worker has completed by now, ops that it started early
+        included."""
         start_s, end_s = self.start_s, self.end_s
         busy_s = self.busy_s + np.maximum(np.minimum(now, end_s) - start_s, 0.0)
         computing = self.workers[0].lanes[WORKER][0].chunk is not None

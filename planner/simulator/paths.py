@@ -175,7 +175,7 @@ def _compute_download_waits(graph: OpGraph, window_bytes: int | None) -> Downloa
 
 
 def _pick_waiting_ops(graph: OpGraph, needs: list[int]) -> list[int]:
-    """Worker ops to bound: the first that needs each of some evenly spread numbers of downloads."""
+    """Worker ops to bound: the first op per number of needed downloads, for evenly spread numbers."""
     first: dict[int, int] = {}
     for op in graph.order:
         if graph.profile.resource[op] == WORKER and needs[op]:
@@ -186,7 +186,7 @@ def _pick_waiting_ops(graph: OpGraph, needs: list[int]) -> list[int]:
 
 
 def _mean_bytes_sent(waited: Bits, sizes: Floats) -> Floats:
-    """Mean bytes sent until the last awaited stream has ended, if streams go in random order."""
+    """Mean bytes sent until the last awaited stream ends, over all random orders of the streams."""
     count, own = waited.sum(axis=1), waited @ sizes
     return np.asarray(own + count / (count + 1.0) * (sizes.sum() - own))
 

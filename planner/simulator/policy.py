@@ -147,7 +147,7 @@ class Joins:
 
     @staticmethod
     def none(ops: int) -> Joins:
-        """Entries for ops that never wait for other workers."""
+        """Joins of `ops` ops that never wait for other workers."""
         nothing = np.full(ops, -1, np.int32)
         return Joins(np.zeros(ops, np.bool_), nothing, nothing)
 
@@ -157,7 +157,7 @@ class Joins:
         return bool(self.gated.any() or (self.publishes >= 0).any() or (self.awaits >= 0).any())
 
     def check(self, profile: Profile) -> None:
-        """Raises BadInput if the entries do not fit the step."""
+        """Raises BadInput unless the joins match the profile's ops and tensors."""
         for name in ("gated", "publishes", "awaits"):
             if len(getattr(self, name)) != profile.ops:
                 raise BadInput(f"{name} has {len(getattr(self, name))} entries for {profile.ops} ops")

@@ -134,7 +134,8 @@ class CreditScheduler(OrderedScheduler):
         self.in_flight = 0
 
     def take(self, now: float) -> Chunk | None:
-        """Fills the pipe and returns its first slice. Slices of one transfer follow each other."""
+        """Fills the pipe and returns its first slice; None if there is none. Slices of one transfer follow
+        each other."""
         while self.heap and (
             self.in_flight + min(self.remaining_bytes(), self.policy.chunk_bytes) <= self.policy.credit_bytes
         ):

@@ -149,7 +149,7 @@ class EqualShares:
             self.first = (end_s, self.resource, worker, 0)
 
     def is_outdated_target(self, target: float, worker: int) -> bool:
-        """Whether an entry of the heap is no longer the target of its worker's flow."""
+        """Whether a heap entry is outdated: its worker has no flow, or one with another target."""
         flow = self.flows.get(worker)
         return flow is None or flow.target != target
 

@@ -124,7 +124,7 @@ class PartialSimulation:
     results: tuple[RunResult, ...]
 
     def prediction(self) -> Prediction:
-        """Prediction from the runs so far (at least two), with a wider interval."""
+        """Prediction from the runs so far (at least two); its interval is wider than after all runs."""
         stages = TwoStage(self.effort.confidence, self.effort.precision, _run_rates(self.results))
         return _summarize_runs(self.case, self.results, stages, self.effort)
 
@@ -243,7 +243,8 @@ def _serial_step_s(profile: Profile, cluster: Cluster) -> float:
 
 
 def _staleness_in_updates(case: Case, steps_of_others: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """Number of updates by other workers during each step; workers in lockstep make one joint update."""
+    """Number of updates by others during each step; workers that wait for each other make one joint
+    update."""
     parties = party_by_worker(case.profile, case.cluster, case.joins or Joins.none(case.profile.ops))
     if parties.max() + 1 == case.cluster.workers:
         return steps_of_others

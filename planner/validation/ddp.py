@@ -139,7 +139,7 @@ def measured_points(data: Path) -> list[DdpPoint]:
 
 @memoize
 def hop_latencies_s(data: Path) -> dict[bool, dict[int, float]]:
-    """Seconds per hop of a tiny all-reduce beyond the link delay, by delayed links and ranks. Runs with
+    """Seconds per hop of a tiny all-reduce, minus the link delay: `[are links delayed][ranks]`. Runs with
     nothing else on the machine are preferred."""
     times: dict[tuple[bool, str, int], list[float]] = defaultdict(list)
     for line in _read_csv(data, "collectives.csv"):

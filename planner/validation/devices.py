@@ -95,7 +95,7 @@ def published_rows() -> tuple[Published, ...]:
 
 @memoize
 def framework_factor(framework: str) -> float:
-    """Step time of a framework relative to the reference framework: the median over its fitted rows."""
+    """Step time of a framework divided by the reference framework's: the median over its fitted rows."""
     if framework == load_figures("devices")["reference"]["framework"]:
         return 1.0
     mine = [entry for entry in published_rows() if entry.framework == framework and entry.role == "fit"]

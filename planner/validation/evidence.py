@@ -179,7 +179,7 @@ def _absolute_errors(rows: Sequence[Compared], predicted: Callable[[Compared], f
 
 
 def add_ranges(rows: Sequence[Compared]) -> list[Compared]:
-    """Adds a 90% range to each row, from the errors of other sources; none if there is one source.
+    """Rows with 90% ranges, from the errors of other sources; without ranges if there are no others.
 
     Errors may be one-sided: real clusters scale worse than predicted far more often than better. So the range
     leaves at most one in twenty of those runs on either side.

@@ -56,7 +56,7 @@ def evidence() -> Evidence:
 
 
 def compared_rows() -> tuple[list[Compared], dict[str, str]]:
-    """Compared figures of all published runs that can be predicted, and the others' reasons by id."""
+    """Compared figures of published runs, and by id the reason why a run cannot be predicted."""
     rows: list[Compared] = []
     skipped: dict[str, str] = {}
     for row in read_data_table("finetune.csv"):

@@ -95,7 +95,7 @@ def _llama_7b_and_machine() -> tuple[Model, Hardware]:
 
 
 def whole_tensor_run_pairs() -> dict[int, tuple[Run, Run]]:
-    """Two published runs by number of devices: tensors sharded over all ranks, and inside each machine."""
+    """Pairs of published runs by number of devices: sharded over all ranks, and inside each machine."""
     alike: dict[tuple[int, int | None], dict[bool, Run]] = {}
     for run in published_runs()[0]:
         layout = run.layout

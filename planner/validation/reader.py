@@ -170,7 +170,7 @@ def _device_name(row: Row) -> str:
 
 
 def _as_single_sequences(row: Row, inferred: list[str]) -> Row:
-    """Reads a micro-batch stated in tokens as one sequence of that length."""
+    """Copy of a row, in which a micro-batch stated in tokens becomes one sequence of that length."""
     stated = TOKENS.match(row["micro_batch"])
     if row["arch"] not in LANGUAGE or stated is None or row["seq_or_image"].isdigit():
         return row

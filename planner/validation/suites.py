@@ -100,7 +100,7 @@ def compare_runs(
     takes: Callable[[Run], bool],
     part_of: Callable[[Run], str],
 ) -> list[Compared]:
-    """Compared runs of those that a suite takes; adds the reasons for all others to `skipped`."""
+    """Compared runs that the suite takes and can predict; adds reasons for all others to `skipped`."""
     rows = []
     for run in runs:
         if not takes(run):

@@ -268,7 +268,7 @@ def pareto_placements(problem: PartitionProblem, low: float, high: float) -> lis
         return _Point(tuple(states), *problem.sample_s_and_read_bytes(states))
 
     def points_between(low_cost: _Point, high_cost: _Point) -> list[_Point]:
-        """Further solutions that are optimal at costs between those of two solutions."""
+        """Solutions that are optimal at some cost per byte read between those of two solutions."""
         if low_cost.read_bytes <= high_cost.read_bytes:
             return []
         price = (high_cost.sample_s - low_cost.sample_s) / (low_cost.read_bytes - high_cost.read_bytes)

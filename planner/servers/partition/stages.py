@@ -134,7 +134,7 @@ def _is_part_of_source(layer: Layer, consumers: dict[str, list[str]]) -> bool:
 
 
 def _merge_layer(stage: Stage, layer: Layer, source: Layer) -> Stage:
-    """Adds an element-wise layer or a pool to a stage."""
+    """Copy of a stage with an element-wise layer or a pool added."""
     links = stage.links
     rows = stage.rows
     if _row_count(layer) != _row_count(source) and len(layer.output_shape) == 3:

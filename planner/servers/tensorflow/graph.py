@@ -179,7 +179,7 @@ def insert_transfers(recording: Recording, transfers: dict[str, RecordedTransfer
 def _join_partition_graphs(
     recording: Recording, transfers: dict[str, RecordedTransfer]
 ) -> dict[str, RecordedNode]:
-    """Joins partition graphs by the edge names of their _Send and _Recv nodes."""
+    """Graph of all partition graphs, joined by the edge names of their _Send and _Recv nodes."""
     graph: dict[str, RecordedNode] = {}
     senders: dict[str, str] = {}
     receivers: dict[str, str] = {}
@@ -202,7 +202,7 @@ def _join_partition_graphs(
 
 
 def _join_labels(recording: Recording, transfers: dict[str, RecordedTransfer]) -> dict[str, RecordedNode]:
-    """Joins the ops of a recording without partition graphs, by the tensor names in their labels."""
+    """Graph of a recording without partition graphs; ops are joined by the tensor names in their labels."""
     graph: dict[str, RecordedNode] = {}
     edges: dict[tuple[str, Task | None], list[tuple[int, str]]] = defaultdict(list)  # of a tensor at a task
     for edge, transfer in transfers.items():

@@ -107,7 +107,7 @@ def _straggler_share(timeline: Timeline) -> float:
 
 
 def _gain_rows(section: Section, workload: str) -> Iterator[Row]:
-    """Rows comparing the gains of each model with the range in the paper."""
+    """Yields rows comparing the gains of each model with the range in the paper."""
     most, slowest = section.figures[f"{workload}_most"], -section.figures["slow_down_most"]
     by_name = {gain.model: getattr(gain, workload) for gain in measured_gains()}
     top = max(by_name, key=lambda model: max(by_name[model]))

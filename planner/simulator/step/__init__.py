@@ -190,7 +190,7 @@ class Profile:
         )
 
     def with_ops(self, ops: Sequence[Op], durations_s: npt.ArrayLike, **changes: Any) -> Profile:
-        """Copy of the step with other ops and durations; `changes` replaces further arrays by op."""
+        """Copy of the profile with other ops and durations; `changes` replaces further arrays by op."""
         about = {name: getattr(self, name) for name in _ABOUT}
         return Profile.build(ops, durations_s, **(about | changes))
 
