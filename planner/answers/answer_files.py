@@ -171,7 +171,7 @@ TELLING = ("mode", "servers", "host", "stage", "within")  # of an exchange, besi
 
 
 def compare_plans(old: ChosenPlan, new: ChosenPlan) -> Difference:
-    """Compares two plans and returns the settings and figures that differ."""
+    """Compares two plans; returns the settings and the figures that differ."""
     alike = old.exchange.get("kind") == new.exchange.get("kind")
     before, after = (
         _plan_settings(plan, _exchange_fields(plan) if alike else {"exchange": _exchange_words(plan)})

@@ -62,7 +62,7 @@ def _machines_used(plans: Iterable[Plan], request: Request) -> list[Hardware]:
 
 
 def _job_facts(request: Request) -> list[Fact]:
-    """The default job and its length; empty if the request names a job."""
+    """Facts on the default job and its length; empty if the request names a job."""
     usual = usual_job(request)
     if usual is None:
         return []
@@ -72,7 +72,7 @@ def _job_facts(request: Request) -> list[Fact]:
 
 
 def _provider_facts(request: Request) -> list[Fact]:
-    """The providers that were searched, if the request names none."""
+    """Facts on the providers that were searched; empty if the request names machines or providers."""
     if request.hardware is not None or request.providers is not None or request.profile is not None:
         return []
     if request.gpu is not None:
@@ -81,7 +81,7 @@ def _provider_facts(request: Request) -> list[Fact]:
 
 
 def _price_facts(plans: list[Plan], machines: list[Hardware], cases: Cases) -> list[Note | Fact]:
-    """The budget, and the prices paid; machines that are paid on the same terms share a fact."""
+    """Facts on the budget and the prices paid, one for all machines that are paid on the same terms."""
     request = cases.request
     given: list[MachinePrice] = []
     owned: list[MachinePrice] = []
@@ -129,7 +129,7 @@ def _spot_machine_names(plans: list[Plan], cases: Cases) -> set[str]:
 
 
 def _spot_facts(plans: list[Plan], cases: Cases) -> list[Fact]:
-    """The interruptions that were counted, and the plans that stay on demand."""
+    """Facts on the spot interruptions assumed and on plans that stay on demand; empty without --spot."""
     if not cases.request.spot or not plans:
         return []
     first = cases.rental_cost(plans[0])
@@ -140,7 +140,7 @@ def _spot_facts(plans: list[Plan], cases: Cases) -> list[Fact]:
 
 
 def _network_facts(machines: list[Hardware], request: Request) -> list[Note | Fact]:
-    """The network rates of the machines, and the limit per connection."""
+    """Facts on the machines' network rates and on the limit per connection."""
     if request.bandwidth_bytes_per_s is not None:
         return [fact("given-bandwidth", bytes_per_s=request.bandwidth_bytes_per_s)]
     single = tuple(kind.name for kind in machines if request.market.nic_bytes_per_s(kind) is None)
@@ -156,7 +156,7 @@ def _network_facts(machines: list[Hardware], request: Request) -> list[Note | Fa
 
 
 def _compute_facts(plans: list[Plan], cases: Cases) -> list[Fact]:
-    """The origin of compute times: a recording, measured kernels or published rates."""
+    """Facts on where compute times come from: a recording, measured kernels or published rates."""
     request = cases.request
     most = max(
         (layer.detail.experts for layer in cases.model if isinstance(layer.detail, Experts)), default=0
@@ -184,7 +184,7 @@ def _compute_facts(plans: list[Plan], cases: Cases) -> list[Fact]:
 
 
 def _batch_facts(plans: list[Plan], cases: Cases, *, searched: bool) -> list[Fact]:
-    """The batches that were tried, or made smaller to fit in GPU memory."""
+    """Facts on the batches that were tried, or that were reduced to fit in GPU memory."""
     request, model = cases.request, cases.model
     own = model.default_batch
     gpus = any(request.market.find_machine(plan.machine).device.kind == "gpu" for plan in plans)
@@ -200,7 +200,7 @@ def _batch_facts(plans: list[Plan], cases: Cases, *, searched: bool) -> list[Fac
 
 
 def _input_facts(machines: list[Hardware], cases: Cases) -> list[Fact]:
-    """The rate at which the machines' CPUs decode input."""
+    """Facts on the rate at which the machines' CPUs decode input."""
     if cases.request.profile is not None:
         return []
     rate = decode_rate_per_vcpu(cases.request, cases.model)
@@ -213,7 +213,7 @@ def _input_facts(machines: list[Hardware], cases: Cases) -> list[Fact]:
 
 
 def _correction_facts(plans: list[Plan], cases: Cases) -> list[Fact]:
-    """The factors by which the user's own runs correct predictions, by device."""
+    """Facts on the factors by which the user's own runs correct predictions, by device."""
     corrected = {
         (cases.market.find_machine(plan.machine).device.name, factor.words)
         for plan in plans
@@ -223,7 +223,7 @@ def _correction_facts(plans: list[Plan], cases: Cases) -> list[Fact]:
 
 
 def _strategy_facts(plans: list[Plan], cases: Cases) -> list[Note | Fact]:
-    """The assumptions of the plans' exchanges and meshes."""
+    """Facts on what the plans' exchanges and meshes assume."""
     each = (plan.exchange.labels(cases.site(plan)).assumptions for plan in plans)
     out: list[Note | Fact] = list(dict.fromkeys(note for notes in each for note in notes))
     for mesh in dict.fromkeys(plan.mesh for plan in plans if plan.mesh.is_sharded):
@@ -235,7 +235,7 @@ def _strategy_facts(plans: list[Plan], cases: Cases) -> list[Note | Fact]:
 
 
 def _retired_facts(machines: list[Hardware]) -> list[Fact]:
-    """Machines that are no longer sold, each with the nearest one that is."""
+    """Facts on machines that are no longer sold, each with the nearest one that is."""
     out: list[Fact] = []
     for kind in (kind for kind in machines if not kind.still_sold):
         from planner.hardware.prices.offers import find_replacement

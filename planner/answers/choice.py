@@ -165,7 +165,7 @@ def fp32_variant(chosen: ScoredPlan, simulations: Simulations) -> ScoredPlan | N
 def changes_and_saturation(
     chosen: ScoredPlan, simulations: Simulations, progress: Progress
 ) -> dict[str, Any]:
-    """Next best `changes` to the chosen plan, and the `saturation` curve of its machine."""
+    """Two answer fields: `changes` that improve the chosen plan, and its machine's `saturation` curve."""
     progress("exploring changes", 0, 2)
     changes = next_changes(chosen, simulations)
     progress("exploring changes", 1, 2)

@@ -189,7 +189,7 @@ def compared_subject(row: ScoredPlan, subjects: Subjects) -> str:
 def _missing_subjects(
     request: Request, rows: Sequence[ScoredPlan], space: Space, subjects: Subjects
 ) -> dict[str, str]:
-    """Reasons why compared GPUs, machines or providers have no row, by their name."""
+    """For each compared GPU, machine or provider without a row, by name, the reason."""
     if request.gpu is None and request.hardware is None and request.providers is None:
         return {}
     present = {row.plan.machine for row in rows}
@@ -212,7 +212,7 @@ def _narrow_request(request: Request, model: Model) -> Request:
 
 
 def _no_plan_reason(kind: Hardware, request: Request) -> Reason:
-    """Reason why a rentable machine has no row: no plan tried on it fits."""
+    """Reason why a rentable machine has no row: no plan on it is feasible."""
     assert request.workers is not None
     if request.budget_usd_per_hour is not None or request.machines is not None:
         return Reason("has", "no plan that holds it within the limits asked for")

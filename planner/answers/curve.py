@@ -115,7 +115,7 @@ def step_samples(plan: Plan) -> int:
 
 
 def price_per_s(scored: ScoredPlan) -> float:
-    """Price in USD per second; the number of machines stands in if none has a price."""
+    """Price in USD per second; the number of machines for plans without a price."""
     if scored.priced:
         return scored.usd_per_hour * scored.time_factor / 3600
     return float(sum(cost.count for cost in scored.costs) or scored.plan.machines)

@@ -161,7 +161,7 @@ def machines_with_gpu(request: Request) -> list[Hardware]:
 
 
 def _single_device_fit(cases: Cases) -> tuple[Hardware, Plan, bool, float]:
-    """Cheapest machine and plan that fit in one device: (machine, plan, fits, peak bytes).
+    """The machine and plan for one device: (cheapest machine, plan, whether it fits, peak bytes).
 
     The plan has the least recompute; if none fits, it is the one that needs the least memory. Offload takes
     the cheapest machine with enough host memory.
@@ -181,7 +181,7 @@ def _single_device_fit(cases: Cases) -> tuple[Hardware, Plan, bool, float]:
 
 
 def _try_plans(cases: Cases, site: Site) -> Iterator[Plan]:
-    """Yields the plan with each recompute mode, in order of increasing recompute."""
+    """Yields the plan once for each recompute mode, from least to most recompute."""
     request, precision = cases.request, usual_precision(site.hardware.device)
     assert isinstance(request.batches, tuple)
     exchange: Exchange = Alone() if site.workers == 1 else Sharded()

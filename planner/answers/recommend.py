@@ -265,7 +265,7 @@ def _recommended_plan(request: Request) -> ScoredPlan:
 
 
 def _find_reachable(space: Space, bounds: Floats, cases: Cases, ask: Ask | None) -> npt.NDArray[np.intp]:
-    """Indices of plans whose bounds meet the limits; others are counted as out of reach."""
+    """Indices of plans whose bounds meet the limits; the others are counted in `space.out_of_reach`."""
     keep = np.ones(len(space.plans), bool)
     needed = required_samples_per_s(cases, space.plans, space.usd_per_useful_hour, confident=False)
     for reason, least in needed.items():

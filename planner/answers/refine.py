@@ -117,7 +117,7 @@ def settings_complexity(plan: Plan) -> tuple[int, int]:
 
 
 def _simplest_fast_plan(chosen: ScoredPlan, simulations: Simulations) -> ScoredPlan:
-    """The plan with the least setup effort on the same machines that is about as fast.
+    """The plan on the same machines that takes the least effort to set up and is about as fast.
 
     Few micro-batches and little recompute are preferred.
     """

@@ -52,7 +52,7 @@ ENOUGH_SERVERS = 0.1  # by which one more server must raise throughput
 
 
 def most_step_samples(request: Request, model: Model) -> float:
-    """Maximum samples per step to recommend; infinite with a fixed global batch or a profile."""
+    """Most samples per step that an answer may recommend; infinite with a fixed global batch or a profile."""
     fixed = request.global_batch is not None or request.profile is not None
     return inf if fixed else max_step_samples(model)
 

@@ -193,7 +193,7 @@ def sweep_for(
     jobs: int | None = None,
     progress: Progress = ignore_progress,
 ) -> SweepResult:
-    """Scores plans that the store lacks, and returns all. With `trials`, optuna samples each request."""
+    """Simulates plans that the store lacks; returns all results. With `trials`, optuna samples the plans."""
     store = Store(store_path)
     try:
         with executor_of(executor, jobs) as pool:

@@ -43,7 +43,7 @@ class Timeline:
 
 
 def timeline_of(request: Request, plan: Plan, *, steps: int = 3) -> Timeline:
-    """Simulates a few steps of a plan with the seed that scored it."""
+    """Timeline of a few simulated steps of a plan, with the seed that scored it."""
     case = Cases(request, model_of(request)).case(plan)
     about = {
         "model": plan.model,

@@ -169,7 +169,7 @@ def _peak_moments(
     saved: _Tensors,
     inside: Mapping[str, _Tensors],
 ) -> tuple[AliveActivations, ...]:
-    """Moments of peak memory in the backward pass: one at the loss, one inside the blocks."""
+    """Moments at which the backward pass may need most memory: one at the loss, one inside the blocks."""
     freed_at = _alive_by_layer(saved, len(stage))
     regions = {name: _alive_by_layer(tensors, len(stage)) for name, tensors in inside.items()}
     blocks = [at for at, layer in enumerate(stage) if layer.block is not None]
@@ -188,7 +188,7 @@ def _peak_moments(
 
 
 def _alive_by_layer(tensors: _Tensors, length: int) -> list[ElementCounts]:
-    """Sum of the activations in memory while the backward pass is at each layer, by index."""
+    """Activations in memory, summed, while the backward pass is at each layer, by the layer's index."""
     first_read = [NOTHING] * length
     for size, first in tensors.values():
         first_read[first] += size
@@ -235,7 +235,7 @@ def recompute_region(layer: Layer, recompute: Recompute) -> str | None:
 
 @memoize
 def policy_saved_layers(model: Model, recompute: Recompute) -> frozenset[str]:
-    """Names of layers in recomputed regions whose output is saved, so that they run once."""
+    """Layers inside blocks whose outputs `per-op` recompute saves, by name; empty for other modes."""
     if recompute != "per-op":
         return frozenset()
     saved, products = set(), Counter[str]()
@@ -263,7 +263,7 @@ def recompute_flags(model: Model, recompute: Recompute, stops_early: bool = Fals
 
 
 def _block_outputs(model: Model) -> list[int]:
-    """Indices of layers that only produce the output of their block."""
+    """Indices of the last layers of each block whose outputs no backward op in the block reads."""
     outputs, block, is_open = [], None, False
     for index in reversed(range(len(model.layers))):
         layer = model.layers[index]

@@ -322,7 +322,7 @@ def _units_at_work_bytes(model: Model, parameter_bytes: float) -> float:
 
 
 def _to_moment(alive: AliveActivations, width: float, saved_width: float) -> Moment:
-    """Moment of the backward pass, with its activations in bytes per sample."""
+    """Converts the activations alive at one moment of the backward pass to a `Moment` in bytes per sample."""
     by_kind = {kind: part.bytes(saved_width) for kind, part in alive.by_kind.items()}
     if alive.recomputed != NOTHING:
         by_kind[RECOMPUTED] = alive.recomputed.bytes(width)

@@ -125,7 +125,7 @@ def add_offload_times(
 def offload_times(
     computation: Computation, parts: Sequence[str], link: HostLink, shares: Shares, saved_bytes: float
 ) -> OffloadTimes:
-    """Seconds that offload adds to the passes of a micro-batch and to the update. `saved_bytes` are the
+    """Seconds that offload adds to each pass of a micro-batch and to the update. `saved_bytes` are the
     activations of a micro-batch that move to the host."""
     precision = computation.precision
     elements = computation.elements

@@ -326,7 +326,7 @@ class Chain:
         return len(self.names)
 
     def sum_by_unit(self, by_layer: npt.ArrayLike) -> Floats:
-        """Sums a quantity given per layer over the layers of each unit."""
+        """Sums of a per-layer quantity over the layers of each unit."""
         import numpy as np
 
         weights = np.asarray(by_layer, np.float64)

@@ -128,7 +128,7 @@ def _has_moving_averages_after(layer: Layer, tensor: Tensor) -> bool:
 
 
 def _kernel_inputs(model: Model) -> dict[str, tuple[str, ...]]:
-    """Names of the layers with kernels whose outputs each layer reads, by layer name."""
+    """For each layer by name, the nearest layers with kernels that its inputs come from."""
     computes = {layer.name: layer_class(layer).computes for layer in model}
     reads: dict[str, tuple[str, ...]] = {}
     for layer in model:

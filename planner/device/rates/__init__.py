@@ -249,7 +249,7 @@ class Error:
 
 
 def model_error(basis: str, network: str, *, experts: bool = False) -> Error:
-    """Error of predictions on a basis, by kind of network if known; wider for mixtures of experts."""
+    """Error of predictions on a basis, for the kind of network if known; wider for mixtures of experts."""
     figures = constants()
     known = figures.errors[basis]
     spread: Spread = known.get(network, known["all"])
@@ -323,13 +323,13 @@ def device_family(device: Device, constants: RateConstants) -> str:
 def prediction_basis(
     device: Device, precision: Precision, network: Network, constants: RateConstants
 ) -> Basis:
-    """Basis of a prediction for a device, precision and kind of network."""
+    """Basis on which a device, precision and kind of network is predicted, such as `fitted` or `peaks`."""
     rows = constants.devices.get(device_family(device, constants), _UNFITTED).rows
     return basis_from_rows(device, precision, network, rows.get(CLASS[precision.compute], {}))
 
 
 def basis_from_rows(device: Device, precision: Precision, network: Network, rows: Mapping[str, int]) -> Basis:
-    """Basis of a prediction, given the number of fitted rows by kind of network for the device's family."""
+    """Basis of a prediction, given the rows that were fitted for the device's family by kind of network."""
     if device.vendor not in MOST_FITTED:
         return "other vendor"
     if rows.get(network):
@@ -373,8 +373,8 @@ def matmul_flops(device: Device, format: str, constants: RateConstants) -> float
 
 
 def _memory_bytes_per_s(published: float, device: Device, constants: RateConstants) -> float:
-    """Bytes per second that memory-bound kernels reach. The share falls as memories get faster, because
-    more bytes must be in flight at once."""
+    """Bytes per second that memory-bound kernels reach. Their share of the published rate falls as memories
+    get faster, because more bytes must be in flight at once."""
     share = constants.memory_share * (constants.old_memory_share if is_pre_volta(device) else 1.0)
     return published * share / (1 + published / constants.fast_memory_bytes_per_s)
 

@@ -269,7 +269,7 @@ def device_error(source: Device, target: Device, network: str) -> Error:
 
 
 def batch_error(recorded: Sequence[int], batch: int, rated: Device | None) -> Error:
-    """Error of a step scaled to another batch, by distance to the nearest recorded one."""
+    """Error of a step scaled to another batch, by distance to the nearest recorded batch."""
     far = min(abs(math.log2(batch / known_batch)) for known_batch in recorded)
     inside = min(recorded) <= batch <= max(recorded)
     spreads = rescale_errors().batch if rated is not None or inside else rescale_errors().batch_unrated
@@ -285,7 +285,7 @@ def _spread_error(spread: Spread, pairs: str) -> Error:
 
 
 def combine_errors(first: Error, second: Error) -> Error:
-    """Error that two independent errors make together: the squares of their logarithms add."""
+    """Error from two independent errors together: the squares of their logarithms add."""
     source = second.source if first.basis == "recorded" else f"{first.source}; {second.source}"
     median, q90 = math.hypot(first.median, second.median), math.hypot(first.q90, second.q90)
     return Error(second.basis, median, q90, second.rows, source)

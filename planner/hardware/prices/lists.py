@@ -217,7 +217,7 @@ def _list_date(prices: PriceList, as_of: str | None, today: date | None) -> date
 
 
 def _count_differences(prices: PriceList, day: date) -> tuple[int, int]:
-    """Counts prices at least as new as the catalog's, and prices far from the catalog's."""
+    """Two counts: prices at least as new as the catalog's, and prices far from the catalog's."""
     counting = far = 0
     shipped = load_named_prices("shipped")
     for name, regions in prices.quotes.items():

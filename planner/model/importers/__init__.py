@@ -72,7 +72,7 @@ def import_file(
 
 
 def build_imported(path: Path, values: dict[str, Any], name: str, notes: list[str]) -> ImportedModel:
-    """Builds the model of imported values; errors name the file that the values came from."""
+    """Builds a model from imported values of a model file; errors name the file that was imported."""
     return ImportedModel(values, build_model(TomlSource(path, "", values), values, name), tuple(notes))
 
 

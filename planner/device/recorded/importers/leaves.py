@@ -61,8 +61,8 @@ class Leaf:
 
 def multiplying_leaf(name: str, shapes: Shapes, weights: set[tuple[int, ...]], *, tf32: bool) -> Leaf | None:
     """Work of a matrix product, convolution or attention call; None for other calls. `weights`: shapes of
-    parameters, which identify products that make weight gradients. `tf32`: whether fp32 products may use
-    it."""
+    parameters, which identify products that make weight gradients. `tf32`: whether fp32 products may run in
+    tf32."""
     short = name.rpartition("::")[2]
     if short in PRODUCTS:
         return _product_leaf(shapes, PRODUCTS[short], weights, tf32=tf32)
