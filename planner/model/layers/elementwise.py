@@ -81,6 +81,7 @@ class Bias(_Activation, frozen=True, kw_only=True):
     in_place = True
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns the input's shape and one bias per feature."""
         return InferredLayer(shapes[0], ((style.names.bias, shapes[0][-1:]),))
 
 
@@ -96,6 +97,7 @@ class Scale(_Activation, frozen=True, kw_only=True):
     needs_input = True
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns the input's shape and one factor per feature."""
         shape = (shapes[0][-1], 1, 1) if style.torch and len(shapes[0]) == 3 else shapes[0][-1:]
         return InferredLayer(shapes[0], ((self.weights or style.names.scale, shape),))
 
@@ -118,6 +120,7 @@ class BatchNorm(OneInput, frozen=True, kw_only=True):
     passes_shard = True
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns the input's shape and the norm's tensors, with one value per channel."""
         return InferredLayer(shapes[0], tuple((name, shapes[0][-1:]) for name in style.names.batch_norm))
 
     @classmethod
@@ -181,6 +184,7 @@ class LayerNorm(_PositionNorm, frozen=True, kw_only=True):
     tensor_names = read_only_mapping(layer_norm=(tuple[Name, Name], ("{layer}/gamma", "{layer}/beta")))
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns the input's shape and the norm's weight, with a bias unless switched off."""
         return self.infer_norm(shapes[0], style.names.layer_norm if self.bias else style.names.layer_norm[:1])
 
 
@@ -191,6 +195,7 @@ class RmsNorm(_PositionNorm, frozen=True, kw_only=True):
     tensor_names = read_only_mapping(rms_norm=(Name, "{layer}/gamma"))
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns the input's shape and the norm's weight."""
         return self.infer_norm(shapes[0], (style.names.rms_norm,))
 
 
@@ -208,6 +213,7 @@ class Add(Kind, frozen=True, kw_only=True):
     autocast_wide_output = True
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns the shape that all inputs share; raises `ShapeMisfit` if they differ."""
         if len(set(shapes)) > 1:
             raise ShapeMisfit(
                 f"add needs inputs of one shape, not {', '.join(map(format_shape, dict.fromkeys(shapes)))}"
@@ -228,6 +234,7 @@ class Multiply(Kind, frozen=True, kw_only=True):
     passes_shard = True
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns the largest input shape; raises `ShapeMisfit` unless the others broadcast to it."""
         largest = max(shapes, key=math.prod)
         for shape in shapes:
             padded = (1,) * (len(largest) - len(shape)) + shape
@@ -254,6 +261,7 @@ class Other(Kind, frozen=True, kw_only=True):
     needs_input = True
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns the output shape and tensors that the file gives."""
         return InferredLayer(
             tuple(self.shape), tuple((name, tuple(shape)) for name, shape in self.tensors.items())
         )
@@ -292,6 +300,7 @@ class View(_View, frozen=True, kw_only=True):
     view: Sizes
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns the shape that the file gives."""
         return InferredLayer(tuple(self.view))
 
 
@@ -302,6 +311,7 @@ class Narrow(_View, frozen=True, kw_only=True):
     along: Axis = "features"
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns the shape with fewer features or positions; raises `ShapeMisfit` if it has too few."""
         axis = _axis_index(shapes[0], self.along)
         if self.narrow > shapes[0][axis]:
             raise ShapeMisfit(f"it takes {self.narrow:,} of {shapes[0][axis]:,} {self.along}")
@@ -314,6 +324,7 @@ class Expand(_View, frozen=True, kw_only=True):
     expand: Size
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns the input's shape with its features multiplied."""
         return InferredLayer((*shapes[0][:-1], shapes[0][-1] * self.expand))
 
 
@@ -321,6 +332,7 @@ class Flatten(_View, frozen=True, kw_only=True):
     flatten: bool
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns a shape with one axis for all elements."""
         return InferredLayer((math.prod(shapes[0]),))
 
 
@@ -336,6 +348,7 @@ class Concat(Kind, frozen=True, kw_only=True):
     passes_shard = True
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns the shape of the joined inputs; raises `ShapeMisfit` if they differ on another axis."""
         axis = _axis_index(shapes[0], self.along)
         if len({_replace_axis_size(shape, axis, 1) for shape in shapes}) > 1:
             given = ", ".join(map(format_shape, dict.fromkeys(shapes)))
@@ -349,4 +362,5 @@ class Take(OneInput, frozen=True, kw_only=True):
     take: Literal[1]
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns the shape of one position: its features."""
         return InferredLayer(sequence_sizes(shapes[0])[1:])

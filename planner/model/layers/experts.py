@@ -59,6 +59,7 @@ class Moe(OneInput, frozen=True, kw_only=True):
     needs_input = True
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns the input's shape, tensors of router and experts, and multiply-adds of active experts."""
         length, width = sequence_sizes(shapes[0])
         if self.top_k > self.moe:
             raise ShapeMisfit(f"top_k = {self.top_k} is more than its {self.moe} experts")
@@ -130,6 +131,7 @@ class Moe(OneInput, frozen=True, kw_only=True):
 
     @classmethod
     def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> ElementCounts:
+        """Elements saved: router scores, inputs and outputs of experts, and inner features."""
         part = _expert_shape(layer)
         positions, width = position_count(layer), layer.output_shape[-1]
         inner = part.top_k * part.inner + part.shared_inner
@@ -161,6 +163,7 @@ class GroupedLinear(Weighted, frozen=True, kw_only=True):
     kernels = (1, 2)
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns output shape, weights of all experts, and multiply-adds of one expert per row."""
         rows, inputs = sequence_sizes(shapes[0])
         style = replace(style, torch=style.torch and not self.transposed)
         size = (self.experts, *style.weight_shape(inputs, self.grouped_linear))

@@ -108,6 +108,7 @@ class Conv(_ConvolutionKind, frozen=True, kw_only=True):
     smallest = read_only_mapping(conv=1)
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns output shape, filters and multiply-adds; raises `ShapeMisfit` if groups do not fit."""
         kernel, stride = window_sizes(self.kernel), window_sizes(self.stride)
         height, width = window_output_sizes(shapes[0], kernel, stride, self.padding)
         channels = shapes[0][2]
@@ -138,6 +139,7 @@ class Depthwise(_ConvolutionKind, frozen=True, kw_only=True):
     kernel_kind = DEPTHWISE
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns output shape, filters and multiply-adds, with one group per input channel."""
         kernel, stride = window_sizes(self.kernel), window_sizes(self.stride)
         height, width = window_output_sizes(shapes[0], kernel, stride, self.padding)
         inputs = shapes[0][2]
@@ -165,6 +167,7 @@ class Conv1d(_ConvolutionKind, frozen=True, kw_only=True):
     smallest = read_only_mapping(conv1d=1)
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns output shape, filters and multiply-adds; raises `ShapeMisfit` for too short a sequence."""
         length, inputs = sequence_sizes(shapes[0])
         positions = (length + 2 * self.padding - self.kernel) // self.stride + 1
         if positions < 1:
@@ -191,6 +194,7 @@ class Patches(_ConvolutionKind, frozen=True, kw_only=True):
     smallest = read_only_mapping(patches=1, size=1)
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns the sequence of patches, their filters and multiply-adds."""
         size = window_sizes(self.size)
         height, width = window_output_sizes(shapes[0], size, size, "valid")
         shape = (height * width, self.patches)
@@ -234,6 +238,7 @@ class Fc(_FullyConnected, frozen=True, kw_only=True):
     reads_all_rows = True
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns output features, weights and multiply-adds, over all elements of all inputs."""
         elements = sum(map(math.prod, shapes))
         weights = self.weights_name(style), style.weight_shape(elements, self.fc)
         return InferredLayer((self.fc,), (weights,), elements * self.fc)
@@ -259,6 +264,7 @@ class Linear(_FullyConnected, frozen=True, kw_only=True):
     autocast = "narrow"
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns output shape, weights (new or tied), bias and multiply-adds."""
         *outer, inputs = shapes[0]
         weights = (inputs, self.linear) if self.transposed else style.weight_shape(inputs, self.linear)
         tensors = [] if self.tied else [(self.weights_name(style), weights)]
@@ -281,6 +287,7 @@ class Product(Kind, frozen=True, kw_only=True):
     kernels = (1, 2)
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns the output shape that the file gives, and the multiply-adds."""
         return InferredLayer(tuple(self.shape), macs=math.prod(self.shape) * self.depth)
 
     @classmethod
@@ -316,6 +323,7 @@ class MaxPool(Pool, frozen=True, kw_only=True):
     smallest = read_only_mapping(max_pool=1)
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns the output shape of pooling."""
         return self.infer_pooled(self.max_pool, shapes[0])
 
 
@@ -325,6 +333,7 @@ class AvgPool(Pool, frozen=True, kw_only=True):
     smallest = read_only_mapping(avg_pool=1)
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns the output shape of pooling."""
         return self.infer_pooled(self.avg_pool, shapes[0])
 
 
@@ -337,6 +346,7 @@ class GlobalPool(OneInput, frozen=True, kw_only=True):
     reads_all_rows = True
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns one value per channel, with `keep` as an image of one pixel."""
         check_image(shapes[0])
         return InferredLayer((1, 1, shapes[0][2]) if self.keep else shapes[0][2:])
 

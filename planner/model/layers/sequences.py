@@ -69,6 +69,7 @@ class Attention(Kind, frozen=True, kw_only=True):
     accepts_shard = True
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns output shape, heads and multiply-adds; raises `ShapeMisfit` unless heads fit the inputs."""
         heads, kv_heads = self.heads, self.kv_heads or self.heads
         length, width = sequence_sizes(shapes[0])
         keys = length
@@ -188,6 +189,7 @@ class Embedding(Weighted, frozen=True, kw_only=True):
     autocast_wide_output = True
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns output shape and table (new or tied); raises `ShapeMisfit` unless the input is a text."""
         if len(shapes[0]) != 1:
             raise ShapeMisfit(f"it reads a text, (sequence,), but its input is {format_shape(shapes[0])}")
         shape, table = (*shapes[0], self.features), (self.embedding, self.features)
@@ -219,6 +221,7 @@ class Positions(Weighted, frozen=True, kw_only=True):
     autocast_wide_output = True
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns the input's shape and the table; raises `ShapeMisfit` if the sequence is longer than it."""
         length, features = sequence_sizes(shapes[0])
         if length > self.positions:
             raise ShapeMisfit(
@@ -240,6 +243,7 @@ class ClassToken(Weighted, frozen=True, kw_only=True):
     backward = MemoryTraffic(1, 1)
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns the sequence with one more position (`alone`: one position) and the token's tensor."""
         length, features = sequence_sizes(shapes[0])
         tensors = ((self.weights_name(style), (features,) if self.flat else (1, 1, features)),)
         return InferredLayer((1 if self.alone else length + 1, features), tensors)
@@ -270,6 +274,7 @@ class CrossEntropy(OneInput, frozen=True, kw_only=True):
     accepts_shard = True
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        """Returns the shape of a single value."""
         return InferredLayer((1,))
 
     @classmethod

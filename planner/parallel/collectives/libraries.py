@@ -83,7 +83,7 @@ class Nccl(Library):
     algorithm: Algorithm = "auto"
 
     def phases(self, kind: Kind, size: float, peers: Peers, *, opposed: bool = False) -> tuple[Phase, ...]:
-        # one after the other, so that none is opposed
+        """Transfers in order. NCCL runs one collective after the other, so `opposed` has no effect."""
         return _phases(self, kind, size, peers)
 
     def flat_phase(self, kind: Kind, size: float, peers: Peers, scope: Scope) -> Phase:
@@ -193,6 +193,7 @@ class Gloo(Library):
     in_flight: ClassVar[int] = 2
 
     def phases(self, kind: Kind, size: float, peers: Peers, *, opposed: bool = False) -> tuple[Phase, ...]:
+        """Transfers in order: one over the slower level of links, or none for a single rank."""
         level = peers.slower_level
         if level is None or size <= 0:
             return ()
