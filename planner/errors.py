@@ -80,7 +80,7 @@ def escape_unprintable_json(text: str, *, ascii_only: bool = False) -> str:
     """
 
     def escape(match: re.Match[str]) -> str:
-        """Escapes a matched character unless it can be shown."""
+        """Returns a matched character, escaped if it is unprintable or `ascii_only` is set."""
         return match[0] if match[0].isprintable() and not ascii_only else _json_code(match[0])
 
     return re.sub(r"[^\n -~]", escape, text)

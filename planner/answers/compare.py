@@ -224,7 +224,7 @@ def _no_plan_reason(kind: Hardware, request: Request) -> Reason:
 
 
 def _spot_prices(rows: Sequence[ScoredPlan], cases: Cases) -> dict[str, float]:
-    """USD per million samples on spot, by plan key, of rows that are cheaper there."""
+    """USD per million samples on spot machines, by plan key, for the rows that are cheaper on spot."""
     request = replace(cases.request, spot=True)
     out: dict[str, float] = {}
     for row in rows:

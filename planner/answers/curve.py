@@ -49,7 +49,7 @@ class WorkersCurve:
         return list(self.asked)
 
     def score_counts(self, counts: Sequence[int]) -> None:
-        """Scores the plans of these worker counts, unless they are scored already."""
+        """Scores the plans of these worker counts that are not scored yet, and adds them to the curve."""
         cases = self.simulations.cases
         plans = {count: fitting_plan(self.asked[count], cases) for count in counts if count not in self.known}
         self.known |= {count: None for count, plan in plans.items() if plan is None}

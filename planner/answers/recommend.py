@@ -239,7 +239,7 @@ def with_cheaper_baseline(
 
 
 def one_per_cluster(shown: Sequence[ScoredPlan], baseline: ScoredPlan | None) -> list[ScoredPlan]:
-    """Shown plans without those that are unmarked and use the same machines as another."""
+    """Marked plans, and one unmarked plan for each cluster that no marked plan or baseline uses."""
     named = {plan.plan.machines_text for plan in shown if plan.marks}
     if baseline is not None:
         named.add(baseline.plan.machines_text)

@@ -92,7 +92,7 @@ def _possible_winners(
 
 
 def _plans_gaining_elsewhere(decision: Decision, contest: Contest, cases: Cases) -> Iterator[Plan]:
-    """Yields the best plan of other machines where sharding may gain enough to justify its setup."""
+    """Yields the best plan of each other machine on which sharding may gain enough to justify its setup."""
     speed, usd_per_s = contest.bound_samples_per_s * contest.worth, contest.usd_per_hour / 3600
     request, cheapest = cases.request, decision.cheapest.candidate().expected_usd_per_sample
     value = -usd_per_s / speed if request.goal == "cheapest" and usd_per_s.any() else speed

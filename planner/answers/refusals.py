@@ -197,7 +197,7 @@ def _reached_limit(limit: str, best: ScoredPlan, request: Request) -> tuple[floa
 
 
 def _abbreviate_names(names: list[str]) -> str:
-    """Names as text, or their number and the first three if there are more."""
+    """Names as text; for many names, their number and the first three."""
     return ", ".join(names) if len(names) <= FEW else f"{len(names)} machines ({', '.join(names[:FEW])}, ...)"
 
 

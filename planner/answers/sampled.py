@@ -215,7 +215,7 @@ def sample_plans(
     storage: str | None = None,
     progress: Progress = ignore_progress,
 ) -> SampledPlans:
-    """Runs a study up to this many trials and returns the simulated plans."""
+    """Runs trials of a study until it has this many, and returns the simulated plans."""
     from optuna.trial import TrialState
 
     if trials < 1:

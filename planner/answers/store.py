@@ -332,7 +332,7 @@ class StoredSimulations(Simulations):
         self.store = store
 
     def predict_all(self, plans: Iterable[Plan], rung: Rung = "long") -> list[Prediction]:
-        """Predictions of plans, simulated unless the store has them."""
+        """Predictions of plans: stored ones, and new simulations for the others."""
         plans = list(plans)
         if not plans:
             return []

@@ -146,7 +146,7 @@ def read_sweep(path: Path) -> Sweep:
 
 
 def grid_of(requests: list[Request]) -> Grid:
-    """Enumerates the plans of all requests, without duplicates."""
+    """All plans of the requests, without duplicates."""
     if (many := sum(map(combinations, requests))) > MAX_PLANS:
         raise BadInput(
             f"the axes of the sweep make {many:,} combinations; at most {MAX_PLANS:,} fit in one sweep: give "

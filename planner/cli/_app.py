@@ -268,7 +268,7 @@ def main() -> None:
 def _show_warning(
     shown: list[type], usual: Any, message: Any, category: type, *where: Any, **more: Any
 ) -> None:
-    """Prints planner's warnings on one line and others as usual; records their kinds in `shown`."""
+    """Prints planner's warnings on one line and others as Python does; adds their kinds to `shown`."""
     shown.append(category)
     if issubclass(category, PlannerWarning):
         print_message(str(message))

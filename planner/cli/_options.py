@@ -256,7 +256,7 @@ def set_signature(
     before: Mapping[str, tuple[Any, Any]],
     after: Mapping[str, tuple[Any, Any]],
 ) -> Callable[..., None]:
-    """Gives a function the signature of a command, with parameters added before and after."""
+    """Gives a function a command's signature, with parameters added before and after; returns it."""
     own = [parameter for parameter in _parameters(command) if parameter.annotation not in GENERATED]
     added = [
         [inspect.Parameter(name, KEYWORD, default=default, annotation=kind) for name, (kind, default) in part]
@@ -277,7 +277,7 @@ def _parameters(command: Callable[..., Any]) -> list[inspect.Parameter]:
 def _with_signature(
     function: Callable[..., None], command: Callable[..., Any], parameters: Iterable[inspect.Parameter]
 ) -> Callable[..., None]:
-    """Gives a function a command's name and help, and these parameters."""
+    """Returns a function with a command's name and help, and with these parameters."""
     signature = inspect.Signature(list(parameters), return_annotation=None)
     function = wraps(command)(function)
     function.__signature__ = signature  # type: ignore[attr-defined]

@@ -146,7 +146,7 @@ def _compare_suites(asked: ValidationRequest, format: Format, output: Path | Non
 
 
 def _suite_evidence(asked: ValidationRequest) -> tuple[list[Evidence], list[Row]]:
-    """Evidence of the requested suites, and the rows of those suites that are checked row by row."""
+    """Evidence of the requested suites, and the rows of the suites that are checked row by row."""
     from planner.servers import validation as of_servers
     from planner.validation import validate
     from planner.validation.suites import SUITES, suite_evidence

@@ -131,7 +131,7 @@ def _can_convert(value: Any, types: Sequence[Any]) -> bool:
 
 
 def _types_at(kind: Any, path: Sequence[Key]) -> list[Any]:
-    """Types that a value may have at a key path inside a type."""
+    """Types that are allowed for the value at a key path inside a value of this type."""
     if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
         return [found for option in typing.get_args(kind) for found in _types_at(option, path)]
     if typing.get_origin(kind) is typing.Annotated:

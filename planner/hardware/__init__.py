@@ -340,7 +340,7 @@ class Market:
         raise BadInput(f"{who} {self.missing_price_text}; {remedy}")
 
     def _effective_usd_per_hour(self, price: Price) -> float | None:
-        """Price to pay in USD per hour: the lower of spot and on demand, or on demand without --spot.
+        """Price to pay in USD per hour: on demand, or with --spot the lower of spot and on demand.
 
         `planner.hardware.prices.cost` adds the cost of interruptions.
         """

@@ -185,7 +185,7 @@ def accelerate_settings(recipe: Recipe) -> frozenset[str]:
 
 
 def omitted_settings(launch: Launch, covered: Collection[str]) -> list[str]:
-    """Notes on a plan's settings whose keys are not in `covered`, each with the place where it belongs."""
+    """Notes on the plan's settings that are not `covered` by a file, each with where it belongs."""
     recipe = launch.recipe
     notes = {
         "processes": f"processes; start {launch.processes_per_machine} on each of {launch.machines} machines",

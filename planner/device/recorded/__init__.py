@@ -13,7 +13,7 @@ HEAD_BYTES = 4096
 
 
 def open_profile(path: Path | str) -> Profile:
-    """Loads a profile; recordings and traces are imported on the fly."""
+    """Loads a profile; files that are recordings or traces are imported first."""
     data = read_bytes(path)
     head = data[:HEAD_BYTES].lstrip()
     is_profile = head[:1] != b"{" or b'"planner-profile"' in head

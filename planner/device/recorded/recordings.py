@@ -171,7 +171,7 @@ class Recordings:
 
     @property
     def can_scale(self) -> bool:
-        """Whether the recording holds the work of its ops, so that it can be scaled."""
+        """Whether the recording can be scaled, because it holds the work of its ops."""
         return all(profile.recorded is not None and profile.recorded.work for profile in self.profiles)
 
     @property

@@ -259,7 +259,7 @@ class Changes:
 
 
 def compare_prices(old: Prices, new: Prices) -> Changes:
-    """Compares two price lists: changed prices of common machines and regions, and counts of the rest."""
+    """Compares price lists: changed prices of machines and regions in both, and counts of all others."""
     before, after = (
         {(name, region): price for name, regions in prices.items() for region, price in regions.items()}
         for prices in (old, new)

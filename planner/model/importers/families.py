@@ -290,7 +290,7 @@ class Description:
 
     @staticmethod
     def _fill_in(text: str, variables: Locals) -> str:
-        """Fills a block's variables into a text; `{i}`, `{layer}` and the like stay."""
+        """Text with a block's variables filled in; `{i}` and unknown names such as `{layer}` stay."""
         known = variables.keys() - {"i"}
         return re.sub(
             r"\{(\w+)\}", lambda name: str(variables[name[1]]) if name[1] in known else name[0], text

@@ -98,7 +98,7 @@ def read_trace(data: bytes, where: str) -> Trace:
 
 
 def run_facts(trace: Trace, batch: int | None, where: str) -> Facts:
-    """Facts about the run from the recorder, else from the profiler. `batch` overrides the recorded batch."""
+    """Facts that planner's recorder or else the profiler noted; `batch` overrides the recorded batch."""
     if trace.planner is not None:
         facts = trace.planner
         passes = facts.micro_steps

@@ -200,7 +200,7 @@ def _outermost_ops(where: str, ops: list[Event]) -> tuple[list[OuterOp], list[tu
 
 
 def _read_inner_calls(inner: list[tuple[Event, int]], outer: list[OuterOp]) -> None:
-    """Sets gradients and bucket sizes of the outermost ops, read from the calls inside them."""
+    """Sets `gradient` and `buckets` of the outermost ops, read from the calls inside them."""
     decoder = msgspec.json.Decoder(Shapes)
     for e, at in inner:
         op = outer[at]

@@ -191,7 +191,7 @@ def build_computation(steps: Sequence[Step], *, batch: int, model: str, source: 
 
 
 def _similar_steps(steps: Sequence[Step]) -> tuple[list[Step], list[str]]:
-    """Steps that run the same ops as most steps, and notes about the others."""
+    """Steps that run the same ops as the majority, and notes on the steps left out."""
     shapes = [tuple(op.name for op in step.ops) for step in steps]
     (common, times), *_ = Counter(shapes).most_common(1)
     if 2 * times <= len(steps) and len(steps) > 1:
