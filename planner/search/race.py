@@ -180,7 +180,7 @@ class Race:
         return self.sort_by_promise(sorted(reach))
 
     def sort_by_promise(self, plans: Sequence[int]) -> list[int]:
-        """Sorts plans: those on the current front first, then the others by cost."""
+        """Plans sorted: those on the current speed-cost frontier first, then the others by cost."""
         speed = np.array([self.outcome.scores[i].samples_per_s * self.factor[i] for i in plans])
         if not (speed > 0).all():  # a rough run in which no step ended
             return list(plans)

@@ -162,8 +162,7 @@ class Contenders:
         return _z_scores(logs - logs[other], np.hypot(own, others))
 
     def _error_parts(self, other: int) -> tuple[Floats, Floats, Floats]:
-        """Standard deviations of log speed, paired with `other`: the shared part, each plan's rest, and
-        other's rest."""
+        """Deviations of log speed per pair with `other`: the shared part, the plan's rest, other's rest."""
         shared = np.where(self.device == self.device[other], np.minimum(self.sigma, self.sigma[other]), 0.0)
         rest = np.sqrt(np.maximum(self.total_sigma**2 - shared**2, 0.0))
         return shared, rest, np.sqrt(np.maximum(self.total_sigma[other] ** 2 - shared**2, 0.0))

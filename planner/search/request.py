@@ -142,7 +142,7 @@ class Request:
 
     @cached_property
     def goal(self) -> Objective:
-        """Objective of the search; by default "fastest" on owned machines only, else "balanced"."""
+        """Objective of the search; the default is "fastest" if all machines are owned, else "balanced"."""
         from planner.search.machines import uses_own_machines
 
         return self.objective or ("fastest" if uses_own_machines(self) else "balanced")

@@ -133,7 +133,7 @@ class ScoredPlan:
 
     @property
     def slow_share(self) -> float:
-        """Low end of the 90% range divided by the predicted speed."""
+        """Low end of the 90% range divided by the predicted speed; 1 without a range."""
         return 1.0 if self.range is None else self.range[0] / self.samples_per_s
 
     @property
@@ -174,7 +174,7 @@ class ScoredPlan:
         return self.usd_per_million_samples * 1e3 / self.sample_tokens
 
     def _energy_figures(self) -> dict[str, Any]:
-        """JSON keys with energy and emissions per million samples; None if power is unknown."""
+        """Energy and emissions per million samples, by JSON key; None where power is unknown."""
         if self.draw is None:
             return dict.fromkeys(("kwh_per_million_samples", "kg_co2e_per_million_samples", "energy_method"))
         hours = 1e6 / self.samples_per_s / 3600 * self.time_factor
@@ -316,7 +316,7 @@ def plans_within_limits(rows: Sequence[ScoredPlan], request: Request) -> list[Sc
 
 
 def ranking_of(rows: Sequence[ScoredPlan], request: Request) -> Ranking:
-    """Applies the decision rule to plans, without discounts for staleness or large batches."""
+    """Ranking of plans by the decision rule, without discounts for staleness or large batches."""
     from planner.search.rank import rank
 
     candidates = [row.candidate() for row in rows]

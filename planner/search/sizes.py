@@ -228,7 +228,7 @@ def batch_discount(batch: int, model: Model) -> float:
 def meshes_on(
     request: Request, worker: Hardware, model: Model, strategies: Iterable[str] = EXCHANGES
 ) -> list[Mesh]:
-    """Meshes to try: the requested ones, else unsharded replicas and, for large models, sharded ones."""
+    """Meshes to try: as requested, else unsharded replicas, plus sharded ones for large models."""
     contends = any(EXCHANGES.entry(kind).tier is Tier.CONTENDER for kind in strategies)
     large = model.parameters >= LARGE_PARAMETERS
     asked, named = request.axis_settings, request.is_mesh_named

@@ -292,7 +292,7 @@ def calibrate_overhead(
 
 
 def _bandwidth_or_recorded(profiles: Sequence[Profile], bandwidth_bytes_per_s: float | None) -> float:
-    """Bandwidth in bytes per second: the given one, else the recorded one; raises BadInput if unknown."""
+    """Given or else recorded bandwidth in bytes per second; raises BadInput if neither is known."""
     if bandwidth_bytes_per_s is not None:
         return bandwidth_bytes_per_s
     known = {profile.bandwidth_bytes_per_s for profile in profiles}

@@ -71,7 +71,7 @@ def simulate_timeline(
 
 
 def step_bounds(profile: Profile, bandwidth_bytes_per_s: float) -> Bounds:
-    """Busy seconds of each resource in a mean step, at one worker's share of the bandwidth."""
+    """Busy seconds of each resource in a mean step, if transfers run at this bandwidth."""
     if not bandwidth_bytes_per_s > 0:
         raise BadInput(f"bandwidth is {bandwidth_bytes_per_s} bytes a second; it must be above zero")
     cost = np.where(
@@ -131,7 +131,7 @@ def straggler_shares(timeline: Timeline) -> Floats:
 
 
 def count_download_orders(timeline: Timeline) -> tuple[int, int]:
-    """Number of distinct download orders in a run, and number of complete (worker, step) pairs."""
+    """Number of distinct download orders in a run, and of (worker, step) pairs with all downloads."""
     own = timeline[timeline["resource"] == DOWNLINK]
     own = own[np.lexsort((own["start_s"], own["step"], own["worker"]))]
     sequences: dict[tuple[int, int], list[int]] = {}

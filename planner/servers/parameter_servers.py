@@ -341,7 +341,7 @@ class ParameterServers(Exchange):
 
 
 def _aggregation(asked: str | None, policy: str, site: Site) -> Aggregate:
-    """Sender of gradients as requested; else "machine" if its devices can sum them first, or "device"."""
+    """Sender of gradients as requested, else "machine" if its devices can sum first, else "device"."""
     if asked is not None:
         return cast(Aggregate, asked)
     can = site.devices > 1 and site.fabric is not None and policy not in BLOCK_POLICIES

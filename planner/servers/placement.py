@@ -94,7 +94,7 @@ def _place_p3(sizes: Sequence[int], servers: int) -> Iterator[TensorPart]:
 
 
 def _place_best_fit(sizes: Sequence[int], servers: int) -> Iterator[TensorPart]:
-    """Places tensors, largest first, where they leave the least room below an equal share."""
+    """Places tensors, largest first, on the server whose remaining room below an equal share is tightest."""
     share = sum(sizes) / servers
     room = [share] * servers
     chosen = [0] * len(sizes)
@@ -295,7 +295,7 @@ def _replace_by_pieces(
 
 
 def _inherited_order(profile: Profile, source: Any) -> Any:
-    """Recorded transfer order of new ops, ranked as their `source` ops; ties by index."""
+    """Transfer order of new ops, ranked as recorded for their `source` ops; None if none is recorded."""
     if profile.order is None:
         return None
     return profile.order[:, source].argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")

@@ -195,7 +195,7 @@ def simulate_links(
 
 
 def _set_rates(active: Sequence[_Link], wire: Wire, contended_bytes: float) -> float:
-    """Sets the rates of concurrently sending links; returns the bytes for which they hold."""
+    """Sets the rates of links that send concurrently; returns after how many bytes the rates change."""
     weights = [link.share for link in active]
     smallest = min(weights) / sum(weights)
     equal_bytes = len(active) * smallest * wire.buffer_bytes - contended_bytes

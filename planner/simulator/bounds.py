@@ -119,7 +119,7 @@ class StepBounds:
             self.cost = self.heads = self.tails = np.zeros(0)
 
     def least_s(self, steps: Steps) -> Floats:
-        """Least seconds per step of each kind of worker: its fastest step, or the mean over steps."""
+        """Least seconds per step of each kind of worker; `steps` selects the fastest step or the mean."""
         least_s = self.by_step_s.min(axis=1) if steps == "fastest" else self.by_step_s.mean(axis=1)
         return np.asarray(np.maximum(least_s, LEAST_S))
 
@@ -183,7 +183,7 @@ class StepBounds:
         return np.repeat(least, self.steps, axis=1)
 
     def period_s(self, ops: Ints, members: Floats, steps: Steps) -> float:
-        """Least seconds per step of workers with joint ops (collectives); `members` counts each kind."""
+        """Least seconds per step of a group with joint ops (collectives); `members` counts each kind."""
         present = np.flatnonzero(members)
         columns = [slice(kind * self.steps, (kind + 1) * self.steps) for kind in present.tolist()]
         order = ops[np.argsort(self.heads[ops, columns[0]].mean(axis=1), kind="stable")]

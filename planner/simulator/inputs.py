@@ -165,7 +165,7 @@ def _start_offsets_s(options: RunOptions, workers: int) -> tuple[float, ...]:
 
 
 def _check_channels(profile: Profile, cluster: Cluster) -> None:
-    """Raises BadInput unless a cluster has the channels and scopes that a profile's ops use."""
+    """Raises BadInput if a cluster lacks channels or scopes that a profile's ops use."""
     if profile.servers != cluster.channels and cluster.channels == cluster.servers:
         raise BadInput(
             f"the profile is for {profile.servers} parameter server(s) but the cluster has "

@@ -239,7 +239,7 @@ class ReferenceSimulation:
             self.queue_ready_op(worker, op)
 
     def queue_ready_op(self, worker: Worker, op: int) -> None:
-        """Queues an op whose dependencies are met, unless it has to wait for other workers."""
+        """Queues an op whose dependencies are met; holds it back while it has to wait for other workers."""
         scope = self.scope[op]
         if scope >= 0:
             leader = self.leaders[scope][worker.index]

@@ -256,7 +256,7 @@ def _dimensions_by_name() -> dict[str, dict[str, Any]]:
 
 @memoize
 def find_published_device(name: str) -> Device | None:
-    """Looks up a device in the catalog or among published runs' devices; None if unknown."""
+    """GPU with this name from the catalog, else from published runs' devices; None if unknown."""
     entry = _catalog_devices().get(name) or load_figures("reading")["other_devices"].get(name)
     if entry is None or "tflops" not in entry:
         return None

@@ -216,8 +216,8 @@ def build_machine(
     sockets: bool = False,
     run: Run | None = None,
 ) -> Hardware:
-    """Machine with `devices` devices on a given or usual network, with RDMA unless `sockets`. If no catalog
-    machine has the device, `fabric` names the links between devices."""
+    """Machine with `devices` devices and the given or usual network, which has RDMA if not `sockets`. If no
+    catalog machine has the device, `fabric` names the links between devices."""
     base = _largest_machines().get(device)
     if base is None:
         assert run is not None

@@ -182,7 +182,7 @@ def _as_single_sequences(row: Row, inferred: list[str]) -> Row:
 
 
 def _alternative_readings(row: Row, run: Run) -> Iterable[Run]:
-    """Other readings of a run that does not state its recompute, rate or TensorFlow compiler."""
+    """Yields other readings of a run that does not state its recompute, batch, rate or compiler."""
     if row["ckpt_norm"] == "unknown" and row["arch"] in LANGUAGE and run.device is not None:
         yield run.read_as(recompute="full")
     if run.step_s and row["arch"] in LANGUAGE and not (row["global_batch"] or row["grad_accum"]):

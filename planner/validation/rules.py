@@ -57,7 +57,7 @@ def _predicted_or_left_out_s(row: Compared) -> float:
 
 
 def smallest_runs(runs: Sequence[Run]) -> dict[str, Run]:
-    """Run with the fewest devices of the same kind, by the id of each larger run."""
+    """By the id of each larger run, the run with the fewest devices that is otherwise alike."""
     series: dict[tuple[object, ...], list[Run]] = defaultdict(list)
     for run in runs:
         if run.layout is None or run.model is None:
@@ -72,7 +72,7 @@ def smallest_runs(runs: Sequence[Run]) -> dict[str, Run]:
 
 
 def relative_errors(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Statement]:
-    """Our median error relative to each rule's, on the same runs."""
+    """Statements on our median error divided by each rule's, on the same runs."""
     result = rule_errors(runs, rows)
     out = []
     for rule, ours, theirs in (

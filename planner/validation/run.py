@@ -229,7 +229,7 @@ def _framework_tier(row: Row) -> str:
 
 
 def other_tier(row: Row) -> str | None:
-    """Alternative tier: "xla" for TensorFlow without printed flags; None if there is no doubt."""
+    """Second possible tier: "xla" for TensorFlow without printed flags; None for other rows."""
     return "xla" if _framework_tier(row) == "tensorflow" and not row.get("flags") else None
 
 

@@ -201,7 +201,7 @@ def _left_out_device_errors(runs: Sequence[Run]) -> list[Statement]:
 
 
 def _largest_bias(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Statement]:
-    """Largest median signed error over the most rented devices and their number formats."""
+    """Statement on the largest bias over the most rented devices and formats; empty without enough runs."""
     by: dict[tuple[str, str], list[float]] = defaultdict(list)
     for run, row in zip(runs, rows, strict=True):
         assert run.device is not None

@@ -166,7 +166,7 @@ def forward_ops(profile: Profile) -> set[int]:
 
 
 def _update_ops(profile: Profile, dependents: list[list[int]]) -> dict[int, list[int]]:
-    """Last ops of each tensor's update: server ops, or its uploads if it has none."""
+    """Last ops of each tensor's update, by tensor: its server ops, or uploads if it has no server ops."""
     out: dict[int, list[int]] = {}
     for resource in (PS, UPLINK):
         known = set(out)

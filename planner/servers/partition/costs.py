@@ -75,7 +75,7 @@ def minimise(order: Sequence[int], factors: Sequence[Factor]) -> tuple[float, li
     constant = 0.0
 
     def add_factor(scope: tuple[int, ...], table: Table) -> None:
-        """Assigns a factor to the first of its variables to be eliminated; constants are summed."""
+        """Stores a factor under its first variable to be eliminated; sums factors without variables."""
         nonlocal constant
         if scope:
             where[min(scope, key=rank.__getitem__)].append((scope, table))
@@ -139,7 +139,7 @@ class StageChoice:
 
 
 def degree_pairs(workers: int) -> list[tuple[int, int]]:
-    """Pairs (P, R) to try: all up to four workers, else (1, 1) and all with P R = N_wr."""
+    """Pairs (partitions P, replications R) to try: all up to four workers, else (1, 1) and P R = N_wr."""
     up_to = range(1, workers + 1)
     if workers <= _ALL_DEGREES:
         return [(p, r) for p in up_to for r in up_to if p * r <= workers]

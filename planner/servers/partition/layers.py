@@ -112,7 +112,7 @@ def constants_for(
 
 
 def _thread_count(hardware: Hardware) -> int:
-    """Threads of a worker: the length of its calibrated curve, else a CPU's cores, else 1."""
+    """Number of threads of a worker: as calibrated, else the number of a CPU's cores, or 1 on GPUs."""
     curve = hardware.calibration.get("interference")
     if isinstance(curve, tuple):
         return len(curve)

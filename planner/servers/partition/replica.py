@@ -69,7 +69,7 @@ class Span:
 
 
 def is_worth_spanning(model: Model, batch: int, hardware: Hardware, workers: int) -> bool:
-    """Whether splitting a replica over these workers can save 10% of its weight reads and fits in memory."""
+    """Whether splitting a replica over `workers` saves at least 10% of weight reads and fits in memory."""
     stages = stages_of(model)
     cuts = tuple((_part_count(stage, workers), workers // _part_count(stage, workers)) for stage in stages)
     read = sum(stage.read_bytes(*cut) for stage, cut in zip(stages, cuts, strict=True))
@@ -78,7 +78,7 @@ def is_worth_spanning(model: Model, batch: int, hardware: Hardware, workers: int
 
 
 def _part_count(stage: Stage, workers: int) -> int:
-    """Number of parts with the fewest weight reads: as many as possible for dense stages, else 1."""
+    """Number of parts with the fewest weight reads: 1, but as many as possible for a dense stage."""
     return max(
         p for p in range(1, workers + 1) if workers % p == 0 and p <= (stage.rows if stage.dense else 1)
     )

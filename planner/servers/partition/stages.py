@@ -123,7 +123,7 @@ def stages_of(model: Model) -> tuple[Stage, ...]:
 
 
 def _row_count(layer: Layer) -> int:
-    """Number of rows that a layer can be cut into: those of its image, else its features."""
+    """Number of rows that a layer can be cut into: its image rows, or its features without an image."""
     return layer.output_shape[0] if len(layer.output_shape) == 3 else layer.output_elements
 
 
@@ -241,14 +241,14 @@ def overlap_matrix(geometry: Geometry, source_parts: int, parts: int) -> npt.NDA
 
 
 def default_placement(parts: int, copies: int) -> Placement:
-    """Places segments on workers 0, 1, 2, ... in order."""
+    """Placement of segments on workers 0, 1, 2, ... in order."""
     return np.arange(parts * copies, dtype=np.intp).reshape(parts, copies)
 
 
 def best_placement(
     workers: int, parts: int, copies: int, sources: list[tuple[npt.NDArray[np.float64], Placement]]
 ) -> Placement:
-    """Assigns a stage's segments to the workers that hold most of their inputs.
+    """Placement of a stage's segments on the workers that hold most of their inputs.
 
     `sources` holds, for each source, its overlap matrix times its elements, and its placement.
     """

@@ -212,7 +212,7 @@ def check_utilisation(section: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def check_waiting(section: Section) -> Iterator[Row]:
-    """Yields rows comparing the GPU's waiting time per step, and the iterations within 15 s."""
+    """Yields rows comparing the GPU's waiting time per step, and the number of steps within 15 s."""
     given, there = section.figures, GIVEN["table2"]
     for system, published in given["iterations"].items():
         what = f"iterations in {given['seconds']} s with {TITLES[system]}"

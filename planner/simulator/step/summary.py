@@ -66,7 +66,7 @@ class Summary:
 
 
 def summarize(profile: Profile, bandwidth_bytes_per_s: float | None = None, slowest: int = 10) -> Summary:
-    """Summarizes a profile at this bandwidth, or at the recorded one."""
+    """Summary of a profile at this bandwidth; by default at the recorded one."""
     bandwidth = bandwidth_bytes_per_s or profile.bandwidth_bytes_per_s
     if bandwidth is not None and not bandwidth > 0:
         raise BadInput(f"bandwidth is {bandwidth}; it must be above zero")
