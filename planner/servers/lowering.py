@@ -287,7 +287,7 @@ WORDS: dict[Kind, str] = {"reduce_scatter": "sum", "all_gather": "share"}
 
 
 def sum_inside_machines(step: Profile, site: Site) -> Profile:
-    """Adds reduce-scatter and all-gather inside each machine to the step of one of its devices."""
+    """Step of one device with reduce-scatter and all-gather inside its machine added."""
     library = collective.library("auto", "auto", site)
     peers = site_peers(replace(site, workers=min(site.workers, site.devices)), library)
     ops: list[Op] = []
@@ -328,7 +328,7 @@ def sum_inside_machines(step: Profile, site: Site) -> Profile:
 
 
 def add_fabric(cluster: Cluster, site: Site) -> Cluster:
-    """Adds the links inside each machine to a cluster; a machine's devices form a group led by its first."""
+    """Cluster with links inside each machine added; a machine's devices form a group led by its first."""
     far = cluster.server_nodes[0]
     return replace(
         cluster,

@@ -109,7 +109,7 @@ def _step_plot(answer: OrderAnswer, strategy: str, key: str, title: str) -> Pict
 
 
 def throughput_chart(comparison: OrderComparison) -> Chart:
-    """Bar chart of each order's simulated samples per second, and the upper bound of any order."""
+    """Bar chart of each order's simulated samples per second, and of the upper bound for all orders."""
     results = comparison.results
     ideal, speed = comparison.ideal_samples_per_s, [r.samples_per_s for r in results]
     ends = [(r.samples_per_s_low, r.samples_per_s_high) for r in results]

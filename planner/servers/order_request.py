@@ -252,7 +252,7 @@ def best_priorities_json(answer: OrderAnswer) -> str:
 
 
 def _nic_and_flow_limit(request: OrderRequest) -> tuple[float, float | None]:
-    """Bytes per second of a NIC, and the limit per connection (None with --bandwidth)."""
+    """Bytes per second of a NIC, and the maximum per connection; no maximum (None) with --bandwidth."""
     if request.bandwidth:
         return parse_bandwidth(request.bandwidth), None
     if request.hardware is None:
@@ -340,7 +340,7 @@ def priorities_json(profile: Profile, strategy: str, policy: Policy) -> str:
 
 
 def read_priorities(path: Path | str, profile: Profile) -> dict[str, float]:
-    """Reads a priority file, checks it against the profile, and adds the unnamed uploads."""
+    """Priorities from a file, checked against the profile, with those of unnamed uploads added."""
     try:
         file = from_json(read_bytes(path, MAX_BYTES), PriorityFile)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

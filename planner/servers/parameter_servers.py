@@ -248,7 +248,7 @@ class ParameterServers(Exchange):
 
     @classmethod
     def bounds(cls, jobs: Sequence[Job]) -> Floats:
-        """Upper bounds on the throughput of many plans, in samples per second, in closed form."""
+        """Upper bounds in closed form on the samples per second of many plans, one per plan."""
         from planner.servers.bounds import server_throughput_bounds
 
         return server_throughput_bounds(jobs)

@@ -316,7 +316,7 @@ def _fit_shares(
 
 
 def _share_anchors(links: dict[int, list[Stream]]) -> dict[int, Stream]:
-    """Largest transfer of each server, except the server that ends last: its share is the remainder."""
+    """Largest transfer of each server but the last to end, whose share is the remainder."""
     last = max(links, key=lambda server: (max(s.recorded_end_s for s in links[server]), server), default=None)
     return {
         server: max(link, key=lambda s: (s.bytes, s.recorded_end_s))

@@ -335,7 +335,7 @@ class _PlacedCase:
         return best * self.case.profile.batch
 
     def _demand_and_capacity(self, place: Ints, classes: int, counted: Ints | slice) -> tuple[Floats, Floats]:
-        """Bytes per port and core seconds per step of each class, and the capacities. The last two rows are
+        """Demand of each class per step (port bytes, core seconds), and the capacities. The last two rows are
         the far ends of all links together."""
         durations_s, nodes = self.case.profile.durations_s, self.case.cluster.nodes
         op_s = durations_s.min(axis=0) if self.steps == "fastest" else durations_s.mean(axis=0)

@@ -32,7 +32,7 @@ def load_figures(name: str) -> dict[str, Any]:
 
 
 def reading_of(row: Mapping[str, str], table: str, name: str) -> Any:
-    """Entry of a `data/reading.toml` table by name, or by source and name; None if absent."""
+    """Entry of a `data/reading.toml` table by source and name, else by name; None if absent."""
     entries = load_figures("reading")[table]
     return entries.get(f"{row['source_id']}, {name}", entries.get(name))
 

@@ -244,7 +244,7 @@ def _sharded_evidence(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
     """Result of the suite on language models and sharded training."""
 
     def takes_run(run: Run) -> bool:
-        """Whether the suite compares a run: a language model, or ZeRO on several devices."""
+        """Whether the suite compares a run: language models on any devices, others with ZeRO on several."""
         stage = run.layout is not None and run.layout.stage > 0
         return run.arch in LANGUAGE or (stage and run.devices > 1)
 

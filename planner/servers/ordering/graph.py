@@ -101,7 +101,7 @@ def download_consumers(dependents: list[list[int]], parses: frozenset[int], pull
 def transfer_priorities(
     profile: Profile, pulls: list[int], ranks: Sequence[float] | None = None
 ) -> dict[str, float]:
-    """Priority of each transfer by name; an upload takes that of its tensor's download.
+    """Priority of each transfer by name; an upload has the priority of its tensor's download.
 
     Downloads take their rank, or their position without `ranks`. Uploads of tensors that are not downloaded
     come last.
@@ -116,7 +116,7 @@ def transfer_priorities(
 
 
 def pipeline_step(profile: Profile) -> Profile:
-    """Rewrites a step to run backward first and to download each tensor as soon as it is updated."""
+    """Copy of a step that runs backward first and downloads each tensor as soon as it is updated."""
     forward = forward_ops(profile)
     backward = {op for op in range(profile.ops) if profile.resource[op] == WORKER and op not in forward}
     uploads = set(np.flatnonzero(profile.resource == UPLINK).tolist())

@@ -76,12 +76,12 @@ def plan_fifo(profile: Profile, setting: Setting) -> Schedule:
 
 
 def layer_priorities(profile: Profile) -> dict[str, float]:
-    """Priority of each transfer by name, in order of consumption; an upload has that of its download."""
+    """Priority of each transfer by name, in order of consumption; uploads have their download's priority."""
     return transfer_priorities(profile, list(StepGraph.build(profile).pulls))
 
 
 def plan_p3(profile: Profile, setting: Setting, slice_bytes: int = DEFAULT_SLICE_BYTES) -> Schedule:
-    """Cuts tensors into slices spread over servers and sends the earliest layer's slice first.
+    """Schedules slices of tensors, spread over the servers, with the earliest layer's slices first.
 
     One slice is on the wire at a time, so each pays its overhead.
     """
@@ -95,7 +95,7 @@ def plan_bytescheduler(
     partition_bytes: int = DEFAULT_PARTITION_BYTES,
     credit_bytes: int = DEFAULT_PARTITION_BYTES * DEFAULT_CREDIT_PARTITIONS,
 ) -> Schedule:
-    """Sends partitions by priority while at most `credit_bytes` are in flight.
+    """Schedules partitions by priority, with at most `credit_bytes` in flight.
 
     More credit hides the overhead of partitions, but lets more low-priority bytes go before a late urgent
     one.
@@ -201,7 +201,7 @@ def _first_download(
 def _remove_download(
     bit: int, time: int, work: dict[int, int], cost: dict[int, int]
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """Updates TAC's times, keyed by sets of outstanding downloads, for the arrival of one download."""
+    """TAC's times, keyed by sets of outstanding downloads, after the arrival of one download."""
     new_work: dict[int, int] = {}
     new_cost: dict[int, int] = {}
     for need, load in work.items():

@@ -65,7 +65,7 @@ def measured_gains() -> tuple[Gains, ...]:
 
 
 def _measure_gains(case: dict[str, Any]) -> Gains:
-    """Simulates a model in training and inference under each order, and measures the gains."""
+    """Gains of a model in training and inference under each order, measured by simulation."""
     there = GIVEN["gains"]
     server, bandwidth = (there[f"{who}_gbit_per_s"] * GBIT_BYTES_PER_S for who in ("server", "worker"))
     nodes = (Node(server, server), *[Node(bandwidth, bandwidth)] * there["workers"])
