@@ -253,7 +253,7 @@ class NetworkFigure:
 
 
 def network_figure(hardware: Hardware, network: Network = "baseline") -> NetworkFigure:
-    """NIC bandwidth of a machine, baseline or burst; raises BadInput if none is published."""
+    """NIC bandwidth of a machine, baseline or burst as asked; raises BadInput if none is published."""
     if network not in ("baseline", "burst"):
         raise BadInput(f"network is {network!r}; allowed: baseline, burst")
     rate = hardware.nic_bytes_per_s(network)

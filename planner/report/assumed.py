@@ -107,7 +107,7 @@ def _hourly_price_words(prices: Sequence[tuple[str, float]]) -> list[str]:
 
 
 def _device_rates_words(device_basis: tuple[str, str]) -> str:
-    """Text on how a device's kernel rates are known."""
+    """Text on the source of a device's kernel rates, such as measured or estimated."""
     device, basis = device_basis
     return f"{device} rates {BASES[basis]}" if device and basis in BASES else basis
 

@@ -192,7 +192,7 @@ def fact_lines(scored: ScoredPlan, request: Request, training: Training | None) 
 
 
 def _job_figures(training: Training, scored: ScoredPlan) -> tuple[str, str, str, str]:
-    """Time of a job, its range, its cost and that range, as text; unknown ones are empty."""
+    """Time of a job, range of the time, cost and range of the cost, as text; empty if unknown."""
     took, cost = training.seconds(scored), training.usd(scored)
     spent = "" if cost is None else usd(cost)
     if scored.range is None:

@@ -116,7 +116,7 @@ LABEL = Column("_label", "", style=row_style, enough=13)
 def what_if_spec(
     plans: Sequence[ScoredPlan], chosen: ScoredPlan, request: Request, goal: str = "balanced"
 ) -> Spec:
-    """Data of the page's sliders, for `assets/what_if.js`; empty if there is nothing to choose."""
+    """Data of the page's sliders, for `assets/what_if.js`; empty with fewer than two plans or no slider."""
     training = training_of(request)
     wanted = chosen.plan.precision
     has_it = {scored.plan.machine for scored in plans if scored.plan.precision == wanted}

@@ -320,7 +320,7 @@ def _line_dots(part: Series, x: PlotScale, y: PlotScale, columns: int) -> Iterab
 
 
 def _plot_row(share: float) -> int:
-    """Index of the plot's text row at a position of the y axis."""
+    """Index of the plot's text row at a position of the y axis (0: bottom, 1: top)."""
     return min(HEIGHT - 1, max(0, round((1 - share) * (HEIGHT - 1))))
 
 

@@ -167,7 +167,7 @@ def check_page(
     source: str = "",
 ) -> Page:
     """Page comparing a measured run with its prediction, with likely causes and the saved correction.
-    `asked`: whether to save the run; `source`: the part of a log that gave the measured rate."""
+    `asked`: saving was requested; `source`: the part of a log that gave the measured rate."""
     where = "inside" if checked.is_inside else "outside"
     rows = [
         {"what": "measured", "samples_per_s": checked.measured_samples_per_s},

@@ -147,7 +147,7 @@ class Cases:
         return np.array([known[plan] for plan in plans])
 
     def _compute_bounds(self, plans: Sequence[Plan]) -> Floats:
-        """Upper bounds on the throughput of plans, computed per strategy; no margin."""
+        """Upper bounds with margin, computed anew for all plans of a strategy at once."""
         out = np.zeros(len(plans))
         micro_batches: dict[Hashable, Computation] = {}
         by_kind: dict[str, list[int]] = {}
@@ -373,7 +373,7 @@ def uses_kernel_rates(hardware: Hardware, precision: Precision, *, fitted: bool 
 def computation_error(
     model: Model, hardware: Hardware, precision: Precision, framework: str | None = None
 ) -> Error | None:
-    """Expected error of the computation time, by the basis of its rates; None if unknown."""
+    """Error of computation times whose rates have the same basis; None for CPUs and user-defined rates."""
     if uses_kernel_rates(hardware, precision, fitted=False):
         return None  # a CPU, or rates of the user's own
     if uses_kernel_rates(hardware, precision, fitted=framework is None):

@@ -69,7 +69,7 @@ def _close_on_exit(client: Any) -> Iterator[None]:
 
 @contextmanager
 def _explain_loss(pool: _Cluster) -> Iterator[None]:
-    """Turns an interruption by a lost cluster into an error, or a warning if the answer is complete."""
+    """Context manager that raises an error if the cluster was lost, or warns if the answer is complete."""
     try:
         yield
     except KeyboardInterrupt as stop:

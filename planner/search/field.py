@@ -49,8 +49,8 @@ class _SingleDevice:
 
 
 def candidate_machines(cases: Cases) -> CandidateMachines:
-    """Machines that may win, and the others by reason. Those named in the request stay unless their rates are
-    unknown."""
+    """Machines that may win, and the others with the reason why not. Those that the request names stay
+    unless their rates are unknown."""
     request = cases.request
     result = CandidateMachines(worker_machines(request))
     if request.profile is not None and not request.may_use_any_device:

@@ -389,7 +389,7 @@ def read_only_mapping(**values: Any) -> Mapping[str, Any]:
 
 
 def inputs_key(kind: type[Kind]) -> str | None:
-    """Key that lists a kind's inputs in files: `reads` or the kind's name; None if it lists none."""
+    """Key of a layer's list of inputs in files: `reads` or the kind's name; None for kinds without list."""
     if not kind.lists_inputs:
         return None
     return "reads" if "reads" in kind.__struct_fields__ else kind_name(kind)

@@ -167,7 +167,7 @@ class _TensorNaming:
         self.owned: dict[str, tuple[Tensor, ...]] = {}  # by layer
 
     def name_tensors(self, layer: PlacedLayer, inferred: InferredLayer) -> tuple[Tensor, ...]:
-        """Names the parameter tensors of a layer and marks the names as taken."""
+        """Returns the named parameter tensors of a layer, and marks the names as taken."""
         if not inferred.tensors:
             return ()
         count = self.counts.get(layer.kind, 0)

@@ -294,7 +294,7 @@ def _wait_s(computation: Computation) -> float:
 
 @memoize(on=first_argument)
 def _total_s(computation: Computation) -> float:
-    """Mean seconds of all ops of a step."""
+    """Seconds of all ops of a step together, averaged over steps."""
     return float(mean_s(computation).sum())
 
 

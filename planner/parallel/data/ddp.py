@@ -208,8 +208,8 @@ def _op_ranges_between_buckets(
 def bucket_gradients(
     computation: Computation, cap_bytes: int, first_bytes: int, width: int, *, rebuilt: bool = True
 ) -> tuple[Bucket, ...]:
-    """Groups the gradients of a computation into buckets, in the order of reduction. `width`: bytes of an
-    element."""
+    """Groups gradients into buckets, in the order of reduction. `width`: bytes of an element;
+    `rebuilt`: buckets are filled in the order in which gradients arrive."""
     trained = [
         (at, parameter) for at, parameter in enumerate(computation.parameters) if parameter.ready is not None
     ]
@@ -295,5 +295,5 @@ def _all_reduces_s(sizes: Sequence[float], library: Library, peers: Peers) -> fl
 
 @memoize(on=first_argument)
 def _backward_s(computation: Computation) -> float:
-    """Mean seconds of the backward pass."""
+    """Seconds of the backward pass, averaged over steps."""
     return float(mean_s(computation)[computation.role == BACKWARD].sum())

@@ -238,7 +238,7 @@ class JointSteps:
 
 
 def role_sums(computation: Computation) -> dict[OpRole, list[float]]:
-    """Cumulative mean seconds before each op, by role; empty for a computation without kinds of work."""
+    """Seconds of all earlier ops of a role, before each op, by role; empty if kinds of work are unknown."""
     if computation.work is None:
         return {}
     spent_s, roles = mean_s(computation), computation.op_roles
@@ -320,5 +320,5 @@ def first_backward_op(computation: Computation) -> int:
 
 
 def mean_s(computation: Computation) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """Mean seconds of each op."""
+    """Seconds of each op, averaged over steps."""
     return computation.durations_s.mean(axis=0) if computation.once_s is None else computation.once_s
