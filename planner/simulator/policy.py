@@ -174,10 +174,10 @@ class Joins:
 
 
 def mode_joins(profile: Profile, mode: Mode) -> Joins:
-    """Synchronization of training through parameter servers, if any, in `sync` or `async` mode. Synchronous:
-    the update of a tensor consists of its server ops that no other server op of that tensor depends on (the
-    others, as parsing, precede it); it is gated, and publishes the version that the next download awaits. A
-    tensor without server ops is updated when its uploads are in."""
+    """Joins of training through parameter servers; in `async` mode no op waits for other workers.
+    Synchronous: the update of a tensor consists of its server ops that no other server op of that tensor
+    depends on (the others, as parsing, precede it); it is gated, and publishes the version that the next
+    download awaits. A tensor without server ops is updated when its uploads are in."""
     if mode not in ("async", "sync"):
         raise unknown_name("mode", str(mode), ("async", "sync"))
     n, tensors = profile.ops, tensor_count(profile)

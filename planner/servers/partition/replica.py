@@ -161,7 +161,7 @@ def fastest_span(
 
 
 def scale_profile(profile: Profile, span: Span) -> Profile:
-    """Scales one worker's profile to a replica that spans several: the durations and bytes of its ops."""
+    """Profile of a replica that spans several workers, with durations and bytes scaled from one worker's."""
     stage_of = {layer: at for at, stage in enumerate(span.stages) for layer in stage.layers}
     times, sizes, extra = np.ones(profile.ops), np.ones(profile.ops), np.zeros(profile.ops)
     exchange_s = {OpRole.FORWARD: list(span.forward_s), OpRole.BACKWARD: list(span.backward_s)}

@@ -220,7 +220,7 @@ class Traffic(NamedTuple):
 
 
 def _row_bounds(rows: int, partitions: int) -> npt.NDArray[np.float64]:
-    """First row of each partition, followed by the number of rows."""
+    """First row of each partition; the last entry is the number of rows."""
     return np.floor(np.arange(partitions + 1) * rows / partitions)
 
 
