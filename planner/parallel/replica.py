@@ -73,10 +73,9 @@ PASSES, SUMS = slice(0, 6, 2), slice(1, 6, 2)  # rows of units' passes, and of t
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Functions that give durations: of layers, of collectives, and of ranks that lag behind. `times` gives
-    those of a model's layers for a batch, `collective_s` the seconds of one collective among an axis's ranks.
-    `lag` is the relative delay of the slowest rank in a pass of the given seconds, as the others wait for it
-    at every collective."""
+    """Functions that give durations. `times`: of a model's layers for a batch; `collective_s`: of one
+    collective among an axis's ranks; `lag`: relative delay of the slowest rank in a pass of the given
+    seconds, as the others wait for it at every collective."""
 
     times: Callable[[Model, int], ComputationTime]
     collective_s: Callable[[Axis, Communication, int, Kind], float]
@@ -100,8 +99,7 @@ class UnitTimes:
     send_launch_s: float = 0.0
 
     def stages_s(self, ends: Sequence[int]) -> Floats:
-        """Seconds of one micro-batch in stages with these boundaries, each at the pace of device or host.
-        Collectives come on top: also where hosts set the pace, their ranks wait for each other."""
+        """Seconds of one micro-batch per stage, at the pace of its device or host, plus its collectives."""
         busy_s, late_s, sums_s = self._paces(ends)
         return np.asarray(busy_s + late_s + sums_s)
 
@@ -138,6 +136,7 @@ def unit_times(
     again = recompute_flags(model, recompute, stops_early)
 
     def sum_by_unit(forward: Floats, backward: Floats) -> Floats:
+        """Rows of sums by unit: forward, backward, and forward times that recompute repeats."""
         return np.array(
             [chain.sum_by_unit(row) for row in (forward, backward, np.where(again, forward, 0.0))]
         )
@@ -227,6 +226,7 @@ def _ordered_ops(
     forward_at, backward_at = {}, {}
 
     def add_op(name: str, role: int, work: int, row: TimeRow, unit: int) -> None:
+        """Appends an op if its unit has one in this row."""
         if present[row][unit - first]:
             ops.append((name, role, work, row, unit))
 
@@ -285,9 +285,8 @@ def replica_computation(
     framework: str = DEFAULT_FRAMEWORK,
     brief: bool = False,
 ) -> Computation:
-    """Computation of one micro-batch on one device of a replica's slowest pipeline stage. It includes a
-    whole step's wait for other stages, which `repeat_passes` divides among micro-batches. `batch` counts
-    samples; `brief` gives one step without variation."""
+    """Computation of one micro-batch on a device of a replica's slowest stage, with a whole step's wait for
+    other stages (see `repeat_passes`). `batch` counts samples; `brief` gives one step without variation."""
     device = site.hardware.device
     steps, variation = (1, Variation(0.0, 0.0)) if brief else (DEFAULT_STEPS, Variation())
     work, time = slowest_stage(model, batch, site, precision, recompute=recompute, framework=framework)
@@ -381,6 +380,7 @@ def _collective_time_function(
     """Returns a function for the seconds of a collective among an axis's ranks, launch included."""
 
     def collective_s(axis: Axis, each: Communication, batch: int, kind: Kind) -> float:
+        """Seconds of one collective for `batch` samples among the ranks of an axis."""
         group = axis_group(site, axis)
         library = collective.library("auto", "auto", group)
         size = float(each.elements) * batch * precision.activation_bytes

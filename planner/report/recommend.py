@@ -165,7 +165,7 @@ def _budget_words(request: Request) -> str:
 
 
 def _offers_for_screen(result: Comparison) -> Sequence[ScoredPlan]:
-    """Rows that a terminal shows: the best offer per machine or GPU, or every row."""
+    """Rows that a terminal shows: the best offer per machine or GPU, or every row if requested."""
     return result.rows if result.request.all_offers else result.best_offers
 
 

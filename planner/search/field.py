@@ -148,8 +148,8 @@ def _find_outclassed(singles: Iterable[_SingleDevice], cases: Cases) -> dict[str
 
 
 def _find_dominated(kinds: Iterable[Hardware], market: Market) -> dict[str, Reason]:
-    """Machines that cost more than one with the same devices and a network as fast. By name with the
-    reason."""
+    """Reason for each machine that costs more than another with the same devices and no slower network, by
+    name."""
     out: dict[str, Reason] = {}
     groups: dict[str, list[Hardware]] = {}
     costlier = Reason("costs", "more than others with the same devices and no slower network")

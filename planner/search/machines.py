@@ -56,7 +56,7 @@ def machine_names(
 
 
 def single_device_machines(request: Request, machine: Hardware) -> tuple[Hardware, ...]:
-    """Machines of the same provider with one such device; empty if the request names machines."""
+    """Machines with one of a machine's devices, by the same provider; empty if the request names machines."""
     if request.hardware is not None:
         return ()
     kinds = request.market.select_machines(("*",))

@@ -148,7 +148,7 @@ class _OnnxGraph:
         return tensor, size, held.transposed
 
     def layer_name(self, node: Any, parameters: Shapes) -> str:
-        """Name of a layer: that of the module with its parameters, or else its node's path."""
+        """Name of the module that owns the parameters, or else the node's path, to name a layer."""
         first = next(iter(parameters), "")
         if first.endswith((".weight", ".bias")):
             return first.rpartition(".")[0]

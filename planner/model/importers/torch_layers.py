@@ -358,7 +358,7 @@ class Lowering:
                 self.graph.add_other("parameter", [], name, size, {name: size}, known=True)
 
     def layer_name(self, node: Any, *tensors: str) -> str:
-        """Name of a layer: the module that has its parameter, or else its node's path."""
+        """Name of the module that owns the parameter, or else the node's path, to name a layer."""
         for tensor in tensors:
             if tensor.endswith((".weight", ".bias")):
                 return tensor.rpartition(".")[0]

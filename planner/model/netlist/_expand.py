@@ -340,7 +340,7 @@ class _Expansion:
         raise context.position.error(self.source, f"reads {name!r}, which is no earlier layer{hint}")
 
     def _forward_reference_hint(self, name: str, position: FilePosition) -> str:
-        """Explains that an unknown input is defined later or closes a cycle; empty string otherwise."""
+        """Explains that an unknown input is defined later or closes a cycle; else empty string."""
         *path, index = position.at
         blocks = {name: {"layers": block.layers} for name, block in self.file.blocks.items()}
         items: Any = {"layers": self.file.layers, "blocks": blocks}
