@@ -164,7 +164,7 @@ def check_run(
     if forget is not None:
         from planner.search.measured import remove_runs
 
-        if forget.isdigit():
+        if forget.isdecimal() and len(forget) < 10:
             gone = remove_runs(position=int(forget))
         else:
             gone = remove_runs(device=None if forget == "all" else forget)

@@ -277,7 +277,7 @@ def _check_precisions(names: Sequence[str]) -> None:
     from planner.device.precision import PRECISIONS, find_precision
 
     for name in names:
-        if name.replace(".", "", 1).isdigit():
+        if name.replace(".", "", 1).isdecimal():
             raise BadInput(
                 f"--precision is {name}; it names number formats ({', '.join(PRECISIONS)}), and "
                 f"--interval-width {name} is the width of the simulation's interval"

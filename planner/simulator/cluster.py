@@ -61,7 +61,7 @@ class Resource(NamedTuple):
     def parse(text: str) -> Resource:
         """Parses a resource from its text in files and JSON."""
         word, bracket, digits = text.removesuffix("]").rpartition("[")
-        numbered = bool(bracket) and digits.isdigit()
+        numbered = bool(bracket) and digits.isdecimal()
         word, number = (word, int(digits)) if numbered else (text, None)
         return Resource(ResourceKind(word), number) if word in _KINDS else Resource.link(word, number)
 

@@ -135,7 +135,7 @@ def simulate_row(row: Row, source: Mapping[str, Any], tokens: int) -> Simulation
     from planner.answers.questions import simulate
 
     batch, steps = int(row["batch"]), row["accumulate"]
-    accumulate = int(steps) if steps.isdigit() else max(source.get("global_batch", 1) // batch, 1)
+    accumulate = int(steps) if steps.isdecimal() else max(source.get("global_batch", 1) // batch, 1)
     options: dict[str, Any] = {
         "hardware": load_figures("finetune")["machines"][row["device"]],
         "workers": int(row["devices"]),

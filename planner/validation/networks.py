@@ -165,7 +165,7 @@ def _base_network(row: Row, inferred: list[str]) -> Model | str:
     """Network of a row at its sequence length, before adapters, or the reason why it is unknown."""
     dimensions = _transformer_dimensions(row, inferred)
     if dimensions is not None:
-        if not row["seq_or_image"].isdigit():
+        if not row["seq_or_image"].isdecimal():
             return "no sequence length is stated"
         try:
             return build_transformer(dimensions, min(int(row["seq_or_image"]), LONGEST), row["model"])

@@ -172,7 +172,7 @@ def _device_name(row: Row) -> str:
 def _as_single_sequences(row: Row, inferred: list[str]) -> Row:
     """Copy of a row, in which a micro-batch stated in tokens becomes one sequence of that length."""
     stated = TOKENS.match(row["micro_batch"])
-    if row["arch"] not in LANGUAGE or stated is None or row["seq_or_image"].isdigit():
+    if row["arch"] not in LANGUAGE or stated is None or row["seq_or_image"].isdecimal():
         return row
     tokens = int(stated[1])
     whole = TOKENS.match(row["global_batch"])

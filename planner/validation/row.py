@@ -115,7 +115,7 @@ def fill_columns(row: Mapping[str, str], line: int, name: str) -> dict[str, str]
     full = dict.fromkeys((*TEXTS, *WHOLE, *NUMBERS), "") | {key: text.strip() for key, text in row.items()}
     full["id"] = full["id"] or f"line {line}"
     full["source_id"] = full["source_id"] or name
-    full["arch"] = full["arch"] or ("llm" if full["seq_or_image"].isdigit() else "cnn")
+    full["arch"] = full["arch"] or ("llm" if full["seq_or_image"].isdecimal() else "cnn")
     full["precision_norm"] = full["precision_norm"] or full.get("precision", "").lower() or "fp32"
     full["ckpt_norm"] = full["ckpt_norm"] or full.get("act_ckpt", "").lower() or "none"
     full["strategy_norm"] = full["strategy_norm"] or _inferred_strategy(full)

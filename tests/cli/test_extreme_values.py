@@ -29,6 +29,8 @@ REFUSED = {
     f"{ORDER} --overhead 1e308": "--overhead",
     "fit --model llama3-8b --gpu T4 --rank 9223372036854775808": "it must be 1 to 65,536",
     "partition --model vgg11 --hardware c4.8xlarge -n 4096": "at most 1024 are searched",
+    f"check --forget {'9' * 5000}": "nothing is kept of 999",
+    "check --forget ²": "nothing is kept of ²",
 }
 
 

@@ -155,3 +155,8 @@ def test_recurrent_layers_of_one_library_call_launch_fewer_kernels() -> None:
     assert run.model is not None
     framework = replace(run.model, layers=tuple(replace(layer, host_share=1.0) for layer in run.model.layers))
     assert seconds(run) < 0.6 * seconds(run.read_as(model=framework))
+
+
+def test_read_run_length_with_a_superscript_is_no_number() -> None:
+    row = next(row for row in ROWS.values() if row["seq_or_image"].isdecimal() and row["arch"] == "llm")
+    assert isinstance(read_run(row | {"seq_or_image": "²"}), Run)

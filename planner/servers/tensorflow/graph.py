@@ -113,7 +113,7 @@ def node_name(reference: str) -> str:
     """Name of the node in an input reference: both "a:1" and "^a" refer to node a."""
     name = reference[1:] if reference.startswith("^") else reference
     head, _, port = name.rpartition(":")
-    return head if head and port.isdigit() else name
+    return head if head and port.isdecimal() else name
 
 
 def add_op(recording: Recording, name: str, device: str, label: str, span: RecordedSpan) -> None:
