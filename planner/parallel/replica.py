@@ -285,8 +285,8 @@ def replica_computation(
     framework: str = DEFAULT_FRAMEWORK,
     brief: bool = False,
 ) -> Computation:
-    """Computation of one micro-batch on a device of a replica's slowest stage, with a whole step's wait for
-    other stages (see `repeat_passes`). `batch` counts samples; `brief` gives one step without variation."""
+    """Computation of one micro-batch on a device of a replica's slowest stage. It includes a whole step's
+    wait for others (`repeat_passes`). `batch` counts samples; `brief` gives one step without variation."""
     device = site.hardware.device
     steps, variation = (1, Variation(0.0, 0.0)) if brief else (DEFAULT_STEPS, Variation())
     work, time = slowest_stage(model, batch, site, precision, recompute=recompute, framework=framework)

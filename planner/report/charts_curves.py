@@ -89,7 +89,7 @@ def step_timeline_chart(timeline: Timeline, key: str = "step", title: str = "One
 
 
 def _is_link(timeline: Timeline, resource: int, channel: int) -> bool:
-    """Whether a timeline row is a link between workers, and not one to a server."""
+    """Whether a timeline row is a link between workers rather than to a server."""
     return resource in (DOWNLINK, UPLINK) and channel >= timeline.cluster.servers
 
 

@@ -93,7 +93,7 @@ def worst_runs_table(evidence: Evidence) -> Table:
 
 
 def all_runs_table(evidence: Evidence) -> Table:
-    """Table of all compared runs."""
+    """Table of all compared runs of one suite, one per row."""
     return _run_table(evidence.rows, f"{evidence.suite}: every run")
 
 

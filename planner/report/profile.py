@@ -59,7 +59,7 @@ def profile_tables(summary: Summary) -> list[Table]:
 
 
 def _list_table(title: str, sentences: Sequence[str]) -> Table:
-    """Table without rows: a title, and sentences as its notes."""
+    """Table without rows, which shows a title and the sentences as notes."""
     return Table([], title=title, notes=[f"- {text}" for text in sentences])
 
 

@@ -98,7 +98,7 @@ def _gain_per_added_worker(point: SaturationPoint, fewer: SaturationPoint | None
 
 
 def _rows_for_screen(rows: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
-    """Rows of a long curve for a terminal: both ends, labelled rows, others evenly spread; None if short."""
+    """Rows of a long curve for a terminal: both ends, labelled and evenly spread rows; None if all fit."""
     if len(rows) <= FEW_POINTS:
         return None
     kept = {0, len(rows) - 1, *(place for place, row in enumerate(rows) if row["_label"])}

@@ -146,7 +146,7 @@ def workloads(model: Model, *, flash: bool | None = None, training: bool = True)
 
 
 def trains_weights(layer: Layer) -> bool:
-    """Whether a layer has a trained weight, or no weights at all."""
+    """Whether a layer is not wholly frozen: it has a trained weight, or no weights at all."""
     weights = (*layer.tensors, *layer.tied)
     return not weights or any(tensor.frozen_bits is None for tensor in weights)
 

@@ -125,7 +125,7 @@ class BatchNorm(OneInput, frozen=True, kw_only=True):
 
     @classmethod
     def work(cls, layer: Layer, *, trained: bool = True, flash: bool | None = None) -> Work:
-        """FLOPs and memory traffic; with fixed statistics, one factor per feature in both passes."""
+        """FLOPs and memory traffic; a frozen norm has fixed statistics, so each pass reads its input once."""
         work, size = super().work(layer), layer.output_elements
         if trained:
             return work

@@ -151,7 +151,7 @@ class Depthwise(_ConvolutionKind, frozen=True, kw_only=True):
 
     @classmethod
     def matmul(cls, layer: Layer) -> Matmul:
-        """One grouped matrix product for all channels, each multiplied with its own filter."""
+        """Grouped matrix product with one group per output channel, equivalent to the layer."""
         return super().matmul(replace(layer, groups=layer.output_shape[-1]))
 
 

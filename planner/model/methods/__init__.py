@@ -55,7 +55,7 @@ class Method(ABC):
 
 
 def freeze_layer(layer: Layer, bits: Callable[[Layer, Tensor], float | None]) -> Layer:
-    """Freezes tensors of a layer; `bits` gives the bits per element of each, or None to train it."""
+    """Returns the layer with frozen tensors; `bits` gives the bits per element of each, None to train it."""
     return replace(
         layer,
         tensors=tuple(replace(tensor, frozen_bits=bits(layer, tensor)) for tensor in layer.tensors),
