@@ -142,7 +142,7 @@ def has_job_limits(request: Request) -> bool:
 def required_samples_per_s(
     cases: Cases, plans: Sequence[Plan], usd_per_useful_hour: Floats, *, confident: bool
 ) -> dict[str, Floats]:
-    """Throughput that each plan needs for each limit of the job, by the reason for refusal below it.
+    """Minimum throughput of each plan for each limit, keyed by the reason for refusing slower plans.
 
     `confident`: with the request's probability, in spite of interruptions.
     """

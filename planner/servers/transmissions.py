@@ -122,9 +122,9 @@ def simulate_links(
     *,
     until: Collection[int] = (),
 ) -> list[Transmission]:
-    """Simulated transmissions of each link's streams, in the given order, none before its request or
-    `begin_s`. Stops once all ops in `until` have ended, if any. With `recorded_order`, a stream being sent
-    completes before those of other servers that are recorded to have arrived later."""
+    """Transmissions of all streams, simulated link by link in the given order. None begins before its request
+    or `begin_s`. Stops after the ops in `until`, if given. With `recorded_order`, streams of other servers
+    that were recorded to arrive later do not interrupt a stream."""
     state = [
         _Link(shares[server] if shares else 1.0, _request_queue(link, begin_s[server]))
         for server, link in links.items()

@@ -121,8 +121,8 @@ Policy = Fifo | Multiplexed | Ordered | Sliced | Credit | Blocks
 
 
 def chunk_overhead_s(profile: Profile, policy: Policy | None) -> npt.NDArray[np.float64]:
-    """Seconds of overhead for which each transfer occupies its link. Blocks and Credit share the overhead
-    between transfers; 0 for them and for an unknown policy, which keeps bounds valid."""
+    """Seconds that fixed overhead adds to each transfer's time on its link. 0 under Blocks and Credit, whose
+    transfers share the overhead, and under an unknown policy, so that bounds stay valid."""
     if policy is None:
         return np.zeros(profile.ops)
     chunks = np.zeros(profile.ops)

@@ -272,7 +272,7 @@ def _largest_machines() -> dict[str, Hardware]:
 
 @memoize
 def _left_out_shifts() -> dict[str, tuple[float, str]]:
-    """By run, the change in log(predicted) when its source is left out of the fit, and the basis then."""
+    """Change in log(predicted time), and the basis of rates, if the fit omits the run's source; by run."""
     return {
         row["id"]: (float(row["source"]) - float(row["seen"]), row["source_basis"])
         for row in read_data_table("rates_left_out.csv")

@@ -81,7 +81,7 @@ def compute_once(function: Callable[[], T]) -> Callable[[], T]:
     lock, made = Lock(), memoize(function)
 
     def get() -> T:
-        """Value of the function, computed by the first caller."""
+        """Result of the function, computed in the first call only."""
         with lock:
             return made()
 

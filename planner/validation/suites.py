@@ -97,13 +97,13 @@ def build_evidence(
 def compare_runs(
     runs: Iterable[Run],
     skipped: dict[str, str],
-    takes: Callable[[Run], bool],
+    is_accepted: Callable[[Run], bool],
     part_of: Callable[[Run], str],
 ) -> list[Compared]:
-    """Compared runs that the suite takes and can predict; adds reasons for all others to `skipped`."""
+    """Predictions of accepted runs beside their measurements; `skipped` gets reasons for all others."""
     rows = []
     for run in runs:
-        if not takes(run):
+        if not is_accepted(run):
             skipped[run.id] = OTHER_KIND
             continue
         result = predict_range(run)
@@ -230,7 +230,7 @@ def _throughput_evidence(runs: Sequence[Run], skipped: dict[str, str]) -> Eviden
         return run.devices > 1 and run.arch not in LANGUAGE and plain
 
     def part_of(run: Run) -> str:
-        """Name of the table line that counts a run."""
+        """Name of the line of the results table that a run belongs to."""
         machines = "one machine" if run.machines == 1 else "several machines"
         return f"{_device_part(run)}, {machines}"
 
@@ -249,7 +249,7 @@ def _sharded_evidence(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
         return run.arch in LANGUAGE or (stage and run.devices > 1)
 
     def part_of(run: Run) -> str:
-        """Name of the table line that counts a run."""
+        """Name of the line of the results table that a run belongs to."""
         return APART if is_excluded_from_fit(run) or run.layout is None else KINDS[run.layout.kind]
 
     rows = compare_runs(runs, skipped, takes_run, part_of)

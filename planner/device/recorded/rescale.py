@@ -265,7 +265,7 @@ def device_error(source: Device, target: Device, network: str) -> Error:
     basis = "fitted" if has_published_runs(target) else "unseen"
     spreads = rescale_errors().device[basis if is_of_one_vendor(source, target) else "other vendor"]
     spread = spreads.get(network, spreads["all"])
-    return _spread_error(spread, "devices")
+    return _error_from_spread(spread, "devices")
 
 
 def batch_error(recorded: Sequence[int], batch: int, rated: Device | None) -> Error:
@@ -275,11 +275,11 @@ def batch_error(recorded: Sequence[int], batch: int, rated: Device | None) -> Er
     spreads = rescale_errors().batch if rated is not None or inside else rescale_errors().batch_unrated
     known = sorted((int(name), spread) for name, spread in spreads.items())
     spread = next((spread for most, spread in known if far <= most), known[-1][1])
-    return _spread_error(spread, "batches")
+    return _error_from_spread(spread, "batches")
 
 
-def _spread_error(spread: Spread, pairs: str) -> Error:
-    """Error with the median and 90% quantile of a spread; its source counts the published pairs."""
+def _error_from_spread(spread: Spread, pairs: str) -> Error:
+    """Prediction error (median, 90% quantile) from a spread; its source text counts the published pairs."""
     source = f"{spread.rows} published pairs of {pairs}, {rescale_errors().as_of}"
     return Error("moved", spread.median, spread.q90, spread.rows, source)
 
