@@ -181,7 +181,7 @@ def test_command_that_does_not_train_is_told_so(script: Path, tmp_path: Path) ->
 
 def test_loop_that_is_too_short_is_told_how_long_it_must_be(script: Path, tmp_path: Path) -> None:
     with (
-        pytest.raises(BadInput, match=r"took 5 steps.*at least 9, and 18"),
+        pytest.raises(BadInput, match=r"took 5 steps.*at least 9, or 18 to record 10"),
         planner.record(tmp_path / "s.json.gz"),
     ):
         train(script, 5)
