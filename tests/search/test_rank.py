@@ -282,3 +282,12 @@ def test_rank_much_less_certain_plan_must_be_likely_better_value(sigma: float, c
     known, wide = plan(1000.0, 10.0, 0.15, "H100"), plan(1000.0 * faster, 27.0, sigma, "MI300X")
     assert rank([known, wide]).recommended == chosen
     assert rank([known, wide]).tied == ()
+
+
+def test_possible_replacements_leave_out_what_is_outdone_at_its_bound() -> None:
+    wide, slow, fast = (plan(s, usd, sigma=g, device=d) for s, usd, g, d in [
+        (100.0, 10.0, 0.8, "A"), (10.0, 1.2, 0.75, "B"), (95.0, 9.6, 0.75, "B")
+    ])  # fmt: skip
+    plans = Contenders([wide, slow, fast], "balanced", MIN_MARGINAL_EFFICIENCY, decided=1)
+    assert plans.may_replace(0)[1]
+    assert plans.possible_replacements(0) == [2]
